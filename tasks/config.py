@@ -1,0 +1,173 @@
+"""params.yaml as typed, frozen models.
+
+Unknown keys are refused. The defaults of the models equal the shipped file (a test holds them together), so that a part
+of the parameters given to a deployment means the same as the same part set on the command line. `tasks.parameter_file`
+reads the file.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tasks.quantities import BytesOrAuto, Seconds, SecondsOrAuto
+
+Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Closed = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Steps = Annotated[int, Field(ge=1)]
+
+
+class ParameterError(Exception):
+    """Wrong parameters: one line a fault, each with the key, the value and what is allowed."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = faults
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Data(Section):
+    """The data set: a path that DVC tracks, the revision to read it at, and how its rows are split."""
+
+    path: str = "data/digits"
+    rev: str | None = None
+    remote: str | None = None
+    label: str = "label"
+    test_path: str | None = "data/digits_test"
+    test_share: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = 0.15
+    validation_share: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = 0.2
+
+    @model_validator(mode="after")
+    def _leaves_samples_to_train_on(self) -> Self:
+        if self.test_path is None and self.test_share + self.validation_share >= 1:
+            raise ValueError("test_share + validation_share must be below 1, so that samples are left to train on")
+        return self
+
+
+class Storage(Section):
+    """Where the training data lives while training runs."""
+
+    capacity_limit: BytesOrAuto = "auto"
+    nodes: Annotated[tuple[str, ...], Field(strict=False)] = (
+        ".storage/node-1",
+        ".storage/node-2",
+        ".storage/node-3",
+    )
+    initial_nodes: Annotated[int, Field(ge=2)] = 2
+    look_ahead: Steps = 4
+
+    @model_validator(mode="after")
+    def _has_nodes_to_spare(self) -> Self:
+        distinct = {node.rstrip("/") for node in self.nodes}
+        if len(distinct) < len(self.nodes):
+            raise ValueError(f"nodes must be distinct, but {len(self.nodes)} name {len(distinct)} different ones")
+        if len(self.nodes) < 2:
+            raise ValueError(f"nodes must name at least 2 storage nodes (re-staging may need them), not {len(self.nodes)}")
+        if self.initial_nodes > len(self.nodes):
+            raise ValueError(f"initial_nodes = {self.initial_nodes} must be at most the {len(self.nodes)} nodes")
+        return self
+
+
+class Model(Section):
+    """The model: a known name or `module:callable`, and what it is built and judged with."""
+
+    factory: str = "default"
+    loss: str = "cross_entropy"
+    metric: str = "accuracy"
+    arguments: dict[str, Any] = {"channels": [32, 64], "hidden": 128}
+    allowed_packages: Annotated[tuple[str, ...], Field(strict=False)] = ("examples",)
+
+
+class Optimizer(Section):
+    name: str = "sgd"
+    learning_rate: Positive = 0.02
+    arguments: dict[str, Any] = {}
+
+
+class Batch(Section):
+    """The global batch and the memory that one device has for it."""
+
+    size: Steps = 256
+    device_memory: BytesOrAuto = 12_000_000
+    headroom: Share = 0.02
+
+
+class Pretrain(Section):
+    duration: Seconds = 2.0
+    target_accuracy: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.93
+    max_steps: Steps | None = None
+    evaluate_every: Seconds = 2.0
+
+
+class Continuation(Section):
+    duration: Seconds = 90.0
+    max_steps: Steps | None = None
+    evaluate_every: Seconds = 2.0
+
+
+class Cluster(Section):
+    """The accelerators, and when their updates are synchronous."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    workers: Steps = 2
+    max_restarts: Annotated[int, Field(ge=0)] = 1
+    update_mode: Literal["auto", "synchronous", "asynchronous"] = "auto"
+    slow_step: SecondsOrAuto = "auto"
+    b1: Closed = 0.4
+    b2: Closed = 0.6
+    sync_floor: Closed = 0.6
+
+    @model_validator(mode="after")
+    def _has_ordered_thresholds(self) -> Self:
+        if not self.b1 < self.b2:
+            raise ValueError(f"b1 = {self.b1} must be below b2 = {self.b2}")
+        return self
+
+
+class Gradient(Section):
+    """The coefficients that lower the step."""
+
+    rho: Positive = 3.0
+    lambda_b: Closed = 0.25
+    power: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.25
+    minimum: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.1
+
+
+class Tracking(Section):
+    uri: str = "sqlite:///mlflow.db"
+    experiment: str = "adaptive-retraining"
+
+
+class Registry(Section):
+    model: str = "digits"
+    replace_incompatible: bool = False
+
+
+class Params(Section):
+    """Everything that a run is told."""
+
+    data: Data = Data()
+    storage: Storage = Storage()
+    model: Model = Model()
+    optimizer: Optimizer = Optimizer()
+    batch: Batch = Batch()
+    pretrain: Pretrain = Pretrain()
+    continuation: Continuation = Continuation()
+    cluster: Cluster = Cluster()
+    gradient: Gradient = Gradient()
+    tracking: Tracking = Tracking()
+    registry: Registry = Registry()
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 7
+
+    def dotted(self) -> dict[str, Any]:
+        """Every key with its path, as MLflow's parameters: `pretrain.duration`, ..."""
+        sections = self.model_dump(mode="json")
+        flat: dict[str, Any] = {"seed": sections.pop("seed")}
+        for section, keys in sections.items():
+            flat.update({f"{section}.{key}": value for key, value in keys.items()})
+        return flat

@@ -1,0 +1,83 @@
+"""The one loader of params.yaml, and what is wrong with it: one line a fault, with key, value and what is allowed.
+
+YAML 1.2 as DVC reads it, so that `1e-4` is a number everywhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from tasks.config import ParameterError, Params
+
+
+def load_params(file: Path, overrides: list[tuple[str, str]] | None = None) -> Params:
+    """Read a parameter file and set single keys on top of it; the last setting of a key wins.
+
+    `overrides` are pairs of a dotted key and YAML text. Raises `ParameterError` with all faults at once.
+    """
+    try:
+        content = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ParameterError([f"{file}: no such file; --params takes the path of a params.yaml"]) from None
+    except (YAMLError, UnicodeDecodeError, OSError) as error:
+        raise ParameterError([f"{file}: can't be read as YAML: {' '.join(str(error).split())}"]) from None
+    if content is not None and not isinstance(content, dict):
+        raise ParameterError([f"{file}: must hold sections of keys, not {type(content).__name__}"])
+    values: dict[str, Any] = content or {}
+    for key, text in overrides or []:
+        _set(values, key, text)
+    return validate(values)
+
+
+def _set(values: dict[str, Any], key: str, text: str) -> None:
+    if key == "model.allowed_packages":
+        raise ParameterError([f"{key}: can be set in the parameter file only"])
+    try:
+        value = YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        raise ParameterError([f"{key}: {text!r} can't be read as a YAML value"]) from None
+    *sections, last = key.split(".")
+    target = values
+    for section in sections:
+        inner = target.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ParameterError([f"{key}: unknown key; {section} is a value, not a section"])
+        target = inner
+    target[last] = value
+
+
+def validate(values: dict[str, Any]) -> Params:
+    """Parameters from plain values. Raises `ParameterError` with all faults at once."""
+    try:
+        return Params.model_validate(values)
+    except ValidationError as error:
+        raise ParameterError([_line(fault) for fault in error.errors(include_url=False)]) from None
+
+
+def _line(fault: Any) -> str:
+    location = [str(part) for part in fault["loc"] if not str(part).startswith(("function-", "constrained-"))]
+    key = ".".join(location) or "params"
+    if fault["type"] == "extra_forbidden":
+        return f"{key}: unknown key; {_allowed_keys(location)}"
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    value = fault["input"]
+    shown = "" if isinstance(value, BaseModel | dict) else f"{value!r} is not allowed: "
+    return f"{key}: {shown}{message}"
+
+
+def _allowed_keys(location: list[str]) -> str:
+    section: Any = Params
+    for part in location[:-1]:
+        field = section.model_fields.get(part)
+        section = field.annotation if field else Params
+    names = sorted(section.model_fields)
+    close = difflib.get_close_matches(location[-1], names, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}allowed are {', '.join(names)}"

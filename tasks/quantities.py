@@ -1,0 +1,66 @@
+"""Durations and sizes as people write them, read into seconds and bytes."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+DURATION_FORMS = 'seconds, or text such as "90 s", "10 min" or "2 h"'
+SIZE_FORMS = 'bytes, or text such as "64 MiB" or "2 GB"'
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"b": 1} | {
+    f"{letter}{suffix}".lower(): base**power
+    for power, letter in enumerate("KMGT", start=1)
+    for suffix, base in (("B", 1000), ("iB", 1024))
+}
+
+
+def read_seconds(value: Any) -> float:
+    """Seconds above 0. Raises `ValueError` for what is no duration."""
+    return _read(value, _SECONDS, DURATION_FORMS)
+
+
+def read_bytes(value: Any) -> int:
+    """Whole bytes above 0. Raises `ValueError` for what is no size."""
+    return max(1, round(_read(value, _BYTES, SIZE_FORMS)))
+
+
+def write_bytes(size: float) -> str:
+    """A size for people, in binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def _read(value: Any, units: dict[str, float] | dict[str, int], forms: str) -> float:
+    number: float = math.nan
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        number = float(value)
+    elif isinstance(value, str):
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", value.lower())
+        if match and (match[2] in units or not match[2]):
+            number = float(match[1]) * units.get(match[2], 1)
+    if not math.isfinite(number) or number <= 0:
+        raise ValueError(f"must be {forms}, above 0")
+    return number
+
+
+def _seconds_or_auto(value: Any) -> Any:
+    return value if value == "auto" else read_seconds(value)
+
+
+def _bytes_or_auto(value: Any) -> Any:
+    return value if value == "auto" else read_bytes(value)
+
+
+_QUANTITY = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}
+
+Seconds = Annotated[float, BeforeValidator(read_seconds), WithJsonSchema(_QUANTITY)]
+SecondsOrAuto = Annotated[float | Literal["auto"], BeforeValidator(_seconds_or_auto), WithJsonSchema(_QUANTITY)]
+BytesOrAuto = Annotated[int | Literal["auto"], BeforeValidator(_bytes_or_auto), WithJsonSchema(_QUANTITY)]

@@ -1,0 +1,169 @@
+"""The small frozen records that steps hand to each other: pointers and numbers, never tensors.
+
+Standard library only. Sizes are in bytes, durations in seconds, shares between 0 and 1. How a record becomes a file is
+the business of `tasks.record_files`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+StorageMode = Literal["local", "distributed"]
+UpdateMode = Literal["synchronous", "asynchronous"]
+Branch = Literal["pretrain", "continue"]
+Outcome = Literal["target_reached", "target_missed", "diverged", "unchanged", "cancelled", "failed"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision of the method. `because` is a sentence with the numbers in it."""
+
+    name: str
+    chosen: str
+    because: str
+    inputs: dict[str, Any] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the data set. `length` is that of a list column (None for a scalar one)."""
+
+    name: str
+    type: str
+    length: int | None = None
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of the data set. `url` is where the source store holds its bytes; None is unknown, never 0."""
+
+    path: str
+    md5: str
+    url: str
+    bytes: int | None
+    rows: int | None
+    decoded_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One version of a DVC-tracked data set.
+
+    `version` is DVC's hash of the set; `revision` the commit that it was read at (None: the workspace). `bytes` is None
+    when it can't be known, and `unknown_because` then says why. `shards` come in the order of their paths. `directory_url`
+    is where the store holds the listing of the set (None for a single file).
+    """
+
+    path: str
+    version: str
+    revision: str | None
+    bytes: int | None
+    files: int | None
+    unknown_because: str | None
+    directory_url: str | None
+    shards: tuple[Shard, ...]
+
+    @property
+    def rows(self) -> int | None:
+        counts = [shard.rows for shard in self.shards]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    @property
+    def decoded_bytes(self) -> int | None:
+        sizes = [shard.decoded_bytes for shard in self.shards]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a row of the data set looks like to a model.
+
+    `features` in the order in which they are laid side by side; `input_shape` is the shape of one sample (channels,
+    height, width for a lone list column whose length is a square, else (width,)); `classes` the label's distinct values,
+    sorted, whose position is the class index. `dtype` is the numpy name of the decoded features.
+    """
+
+    label: str
+    label_type: Literal["integer", "string", "boolean", "float"]
+    features: tuple[Column, ...]
+    input_shape: tuple[int, ...]
+    classes: tuple[int | str | float | bool, ...]
+    dtype: str
+
+    @property
+    def width(self) -> int:
+        """Numbers in one decoded sample."""
+        return sum(column.length or 1 for column in self.features)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What the first step found: the version to train on and what its rows look like."""
+
+    manifest: Manifest
+    schema: Schema
+
+
+@dataclass(frozen=True)
+class StoragePlan:
+    """Where the training data lives: the nodes are empty in local mode (this node is the only one)."""
+
+    mode: StorageMode
+    nodes: tuple[str, ...]
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How one global batch goes through the device.
+
+    `part` is the largest number of samples a worker gets of a global batch; a part is run in `passes` forward passes of
+    at most `micro_batch` samples. `source` says where the predicted peak comes from.
+    """
+
+    batch_size: int
+    workers: int
+    part: int
+    micro_batch: int
+    passes: int
+    predicted_peak_bytes: int
+    whole_part_peak_bytes: int
+    budget_bytes: int
+    source: str
+    inexact_layers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PhaseResult:
+    """What a phase of training left behind. `accuracy` is that of the last evaluation, on the validation samples."""
+
+    branch: Branch
+    mode: StorageMode
+    workers: int
+    steps: int
+    samples: int
+    seconds: float
+    accuracy: float | None
+    stalled_seconds: float
+    peak_memory_bytes: int | None
+    ended_by: Literal["duration", "max_steps", "target", "diverged"]
+    checkpoint: str
+    b_ratio: float
+    gradient_coefficient: float
+    bytes_from_store: int
+    bytes_from_nodes: int
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """The model that a run ended with. `version` is None when it could not be registered."""
+
+    folder: str
+    name: str
+    version: str | None
+    promoted: bool
+    test_accuracy: float | None
+    champion_version: str | None
+    champion_accuracy: float | None
