@@ -19,14 +19,6 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Steps = Annotated[int, Field(ge=1)]
 
 
-class ParameterError(Exception):
-    """Wrong parameters: one line a fault, each with the key, the value and what is allowed."""
-
-    def __init__(self, faults: list[str]) -> None:
-        super().__init__("\n".join(faults))
-        self.faults = faults
-
-
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -67,7 +59,9 @@ class Storage(Section):
         if len(distinct) < len(self.nodes):
             raise ValueError(f"nodes must be distinct, but {len(self.nodes)} name {len(distinct)} different ones")
         if len(self.nodes) < 2:
-            raise ValueError(f"nodes must name at least 2 storage nodes (re-staging may need them), not {len(self.nodes)}")
+            raise ValueError(
+                f"nodes must name at least 2 storage nodes (re-staging may need them), not {len(self.nodes)}"
+            )
         if self.initial_nodes > len(self.nodes):
             raise ValueError(f"initial_nodes = {self.initial_nodes} must be at most the {len(self.nodes)} nodes")
         return self

@@ -68,7 +68,9 @@ def read_from(path: Path, offset: int) -> Iterator[tuple[Event, int]]:
             yield json.loads(line), offset
 
 
-def follow(path: Path, stop: threading.Event, offset: int = 0, pause_seconds: float = 0.2) -> Iterator[tuple[Event, int]]:
+def follow(
+    path: Path, stop: threading.Event, offset: int = 0, pause_seconds: float = 0.2
+) -> Iterator[tuple[Event, int]]:
     """Events as they arrive, until `stop` is set and all that was written before it has been read."""
     while True:
         last_round = stop.is_set()

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from tasks.config import ParameterError, Params
+from tasks.config import Params
+from tasks.errors import ParameterError
 
 
 def load_params(file: Path, overrides: list[tuple[str, str]] | None = None) -> Params:

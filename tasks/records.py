@@ -7,12 +7,29 @@ the business of `tasks.record_files`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 StorageMode = Literal["local", "distributed"]
 UpdateMode = Literal["synchronous", "asynchronous"]
 Branch = Literal["pretrain", "continue"]
 Outcome = Literal["target_reached", "target_missed", "diverged", "unchanged", "cancelled", "failed"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where a run lives: `root` is the project (and DVC repository), `folder` holds all that the run writes."""
+
+    root: str
+    folder: str
+
+    @property
+    def id(self) -> str:
+        return Path(self.folder).name
+
+    @property
+    def journal(self) -> Path:
+        return Path(self.folder) / "journal.jsonl"
 
 
 @dataclass(frozen=True)
@@ -100,10 +117,11 @@ class Schema:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What the first step found: the version to train on and what its rows look like."""
+    """What the first step found: the version to train on, what its rows look like, and the test set (None: no own one)."""
 
     manifest: Manifest
     schema: Schema
+    test: Manifest | None
 
 
 @dataclass(frozen=True)
