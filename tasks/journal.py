@@ -71,11 +71,13 @@ def read_from(path: Path, offset: int) -> Iterator[tuple[Event, int]]:
 def follow(
     path: Path, stop: threading.Event, offset: int = 0, pause_seconds: float = 0.2
 ) -> Iterator[tuple[Event, int]]:
-    """Events as they arrive, until `stop` is set and all that was written before it has been read."""
+    """Events as they arrive, with the offset behind each, until `stop` is set and all that came before it is read."""
+    position = offset
     while True:
         last_round = stop.is_set()
-        for event, offset in read_from(path, offset):
-            yield event, offset
+        for event, behind in read_from(path, position):
+            position = behind
+            yield event, behind
         if last_round:
             return
         stop.wait(pause_seconds)

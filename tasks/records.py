@@ -69,8 +69,8 @@ class Manifest:
     """One version of a DVC-tracked data set.
 
     `version` is DVC's hash of the set; `revision` the commit that it was read at (None: the workspace). `bytes` is None
-    when it can't be known, and `unknown_because` then says why. `shards` come in the order of their paths. `directory_url`
-    is where the store holds the listing of the set (None for a single file).
+    when it can't be known, and `unknown_because` then says why. `shards` come in the order of their paths;
+    `directory_url` is where the store holds the listing of the set (None for a single file).
     """
 
     path: str
@@ -98,8 +98,8 @@ class Schema:
     """What a row of the data set looks like to a model.
 
     `features` in the order in which they are laid side by side; `input_shape` is the shape of one sample (channels,
-    height, width for a lone list column whose length is a square, else (width,)); `classes` the label's distinct values,
-    sorted, whose position is the class index. `dtype` is the numpy name of the decoded features.
+    height, width for a lone list column whose length is a square, else (width,)); `classes` the distinct values of the
+    label, sorted, whose position is the class index. `dtype` is the numpy name of the decoded features.
     """
 
     label: str
@@ -117,7 +117,7 @@ class Schema:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What the first step found: the version to train on, what its rows look like, and the test set (None: no own one)."""
+    """What the first step found: the version to train on, what its rows look like, and the test set, if it has one."""
 
     manifest: Manifest
     schema: Schema

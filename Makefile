@@ -1,0 +1,45 @@
+# Commands for people and for CI. `make help` lists them.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export MLFLOW_DISABLE_TELEMETRY := true
+export DO_NOT_TRACK := true
+export DVC_NO_ANALYTICS := 1
+
+.PHONY: help venv run test test-system check format clean
+
+help:  ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+venv: $(READY)  ## make .venv from the lock file
+
+$(READY): requirements.lock
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0 -r requirements.lock
+	touch $@
+
+run: venv  ## run the main job on the shipped data set, everything embedded
+	@$(BIN)/python -m flows.retraining
+
+test: venv  ## run the tests that need Python, git and make only
+	$(BIN)/python -m pytest -m "not system"
+	@echo "left out: what needs system programs (make test-system)"
+
+test-system: venv  ## run the tests that need system programs
+	$(BIN)/python -m pytest -m system
+
+check: venv  ## format, lint, types and import direction
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: venv  ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## remove what runs have left behind, except MLflow's store
+	rm -rf runs state .storage

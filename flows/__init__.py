@@ -1,0 +1,1 @@
+"""The flows: thin, and the only code that imports Prefect."""

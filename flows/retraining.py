@@ -1,0 +1,85 @@
+"""The whole story: measure, choose, fetch, fit, pretrain, evaluate, and below the target stage again and continue; promote.
+
+    python -m flows.retraining [--params FILE] [--set KEY=VALUE]... [--resume [RUN]]
+"""
+
+# No `from __future__ import annotations` here: Prefect reads the flow's annotations when it serves it.
+import sys
+
+from flows.direct_run import begin, wait_for_records
+
+# Wrong parameters are said at once, and workers start while Prefect is imported.
+DIRECT_RUN = begin(sys.argv[1:]) if __name__ == "__main__" else None
+
+# ruff: noqa: E402
+from pathlib import Path
+
+from prefect import State, flow, tags
+
+from flows import steps
+from tasks.command_line import complain
+from tasks.config import Params
+from tasks.continue_training import why_continue
+from tasks.pretrain import workers_of_pretraining
+from tasks.records import Measurement, PhaseResult, Run, StoragePlan
+from tasks.session import open_session
+
+
+@flow(name="retraining", flow_run_name="retraining: {params.data.path} to {params.pretrain.target_accuracy}")
+def retraining(params: Params = Params(), resume: str | None = None) -> str:  # noqa: B008 - frozen
+    """Retrain, and return the outcome."""
+    with open_session(params, Path.cwd(), resume, tags=steps.flow_tags()) as session:
+        run = session.run
+        measurement = steps.measure_dataset(params, run)
+        steps.check_model(params, run, measurement)
+        plan = steps.choose_storage(params, run, measurement)
+        steps.fetch_data(params, run, measurement, plan)
+        pretrained = pretrain_branch.with_options(flow_run_name=f"pretrain: {plan.mode}, {plan.decision.because}")(
+            params, run, measurement, plan
+        )
+        target = steps.evaluate_accuracy(params, run, pretrained)
+        result = pretrained
+        if target.chosen == "missed" and pretrained.ended_by != "diverged":
+            measurement, result = continue_branch.with_options(
+                flow_run_name=f"continue: {why_continue(params, pretrained)}"
+            )(params, run, measurement, plan, pretrained)
+            target = steps.evaluate_accuracy(params, run, result)
+        else:
+            steps.continuation_not_taken(run, target, pretrained)
+        model = steps.promote_model(params, run, measurement, result)
+        return session.finish(result, model)
+
+
+@flow(name="pretrain", validate_parameters=False)
+def pretrain_branch(params: Params, run: Run, measurement: Measurement, plan: StoragePlan) -> PhaseResult:
+    """The first branch: fit the batch, then train for the preset duration."""
+    with tags("pretrain", plan.mode):
+        batch = steps.fit_batch(params, run, measurement, plan, "pretrain", workers_of_pretraining(params, plan))
+        return steps.pretrain(params, run, measurement, plan, batch)
+
+
+@flow(name="continue", validate_parameters=False)
+def continue_branch(
+    params: Params, run: Run, measurement: Measurement, plan: StoragePlan, pretrained: PhaseResult
+) -> tuple[Measurement, PhaseResult]:
+    """The second branch: stage the data again on more nodes, fit the batch, then train on several accelerators."""
+    with tags("continue", "distributed"):
+        measurement, plan = steps.restage_data(params, run, measurement, plan)
+        batch = steps.fit_batch(params, run, measurement, plan, "continue", params.cluster.workers)
+        return measurement, steps.continue_training(params, run, measurement, plan, batch, pretrained)
+
+
+def main() -> int:
+    """Run once, here. Returns the exit code."""
+    assert DIRECT_RUN is not None
+    arguments = DIRECT_RUN.arguments
+    with DIRECT_RUN.cleanup:
+        state: State[str] = retraining(arguments.params, arguments.resume, return_state=True)
+        if state.state_details.flow_run_id:
+            wait_for_records(state.state_details.flow_run_id)
+        error = state.result(raise_on_failure=arguments.debug)
+    return complain(error) if isinstance(error, Exception) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""The command line of a run: parameters, single keys on top of them, and which run to go on with."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.config import Params
+from tasks.errors import ParameterError, RetrainingError
+from tasks.parameter_file import load_params
+
+EXIT_FAILED = 1
+EXIT_WRONG_PARAMETERS = 2
+NEWEST = ""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """`resume` names a run to go on with: "" is the newest, None a new run. `debug` shows stack traces."""
+
+    params: Params
+    resume: str | None
+    debug: bool
+
+
+def read_arguments(arguments: list[str]) -> Arguments:
+    """Read and check the command line. Raises `ParameterError` with a line a fault; `--help` exits."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flows.retraining", description="Retrain a model on a DVC-tracked data set and promote it."
+    )
+    parser.add_argument("--params", metavar="FILE", type=Path, default=Path("params.yaml"), help="default: params.yaml")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="override one key, for example pretrain.duration=5"
+    )
+    parser.add_argument("--resume", metavar="RUN", nargs="?", const=NEWEST, help="go on with a run (default: the newest)")
+    parser.add_argument("--debug", action="store_true", help="show stack traces")
+    found = parser.parse_args(arguments)
+    overrides = []
+    for setting in found.set:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise ParameterError([f"--set {setting!r}: must be KEY=VALUE, for example pretrain.duration=5"])
+        overrides.append((key.strip(), value))
+    return Arguments(load_params(found.params, overrides), found.resume, found.debug)
+
+
+def read_arguments_or_exit(arguments: list[str]) -> Arguments:
+    """Like `read_arguments`, but wrong parameters end the process, one line a fault, with exit code 2."""
+    try:
+        return read_arguments(arguments)
+    except ParameterError as error:
+        sys.exit(complain(error))
+
+
+def complain(error: Exception) -> int:
+    """Say what stopped a run, without a stack trace, and return the exit code that belongs to it."""
+    if isinstance(error, ParameterError):
+        print(*error.faults, sep="\n", file=sys.stderr)
+        return EXIT_WRONG_PARAMETERS
+    message = str(error) if isinstance(error, RetrainingError) else f"{type(error).__name__}: {error}"
+    print(" ".join(message.split()), file=sys.stderr)
+    return EXIT_FAILED

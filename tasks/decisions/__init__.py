@@ -1,0 +1,1 @@
+"""The decisions of the method: numbers in, records out. Standard library and `tasks.records` only."""

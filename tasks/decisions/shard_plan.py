@@ -1,0 +1,38 @@
+"""In which order shards are used in an epoch, and on which storage node each is placed."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Sequence
+
+
+def shard_sequence(shards: int, seed: int, epoch: int) -> list[int]:
+    """The shards of an epoch in the order of use: a permutation that depends on seed and epoch alone."""
+    sequence = list(range(shards))
+    random.Random(f"shards/{seed}/{epoch}").shuffle(sequence)
+    return sequence
+
+
+def place_shards(md5s: Sequence[str], sizes_bytes: Sequence[int], nodes: Sequence[str]) -> list[int]:
+    """The node of every shard, by bounded rendezvous hashing.
+
+    Every node gets a score for every shard; a shard goes to the node with its highest score that still has room under an
+    equal share of all bytes. Adding a node moves few shards, and no node holds much more than its share. A node that is
+    already at its share takes no more unless all are.
+    """
+    share = math.ceil(sum(sizes_bytes) / len(nodes)) if nodes else 0
+    load = [0] * len(nodes)
+    placed = [0] * len(md5s)
+    for shard in sorted(range(len(md5s)), key=lambda index: (md5s[index], index)):
+        by_score = sorted(range(len(nodes)), key=lambda node: _score(md5s[shard], nodes[node]), reverse=True)
+        fitting = [node for node in by_score if load[node] + sizes_bytes[shard] <= share]
+        node = fitting[0] if fitting else min(by_score, key=lambda index: load[index])
+        load[node] += sizes_bytes[shard]
+        placed[shard] = node
+    return placed
+
+
+def _score(md5: str, node: str) -> bytes:
+    return hashlib.sha256(f"{md5}|{node}".encode()).digest()

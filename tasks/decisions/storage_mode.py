@@ -1,0 +1,73 @@
+"""Local or distributed: where a data set is stored while training runs, by its size."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tasks.records import Decision
+
+# A decoded set is in memory next to the bytes it is decoded from, and the trainer needs room of its own beside it.
+GROWTH_FACTOR = 2.0
+
+
+def choose_storage_mode(
+    dataset_bytes: int | None,
+    decoded_bytes: int | None,
+    unknown_because: str | None,
+    capacity_limit: int | Literal["auto"],
+    available_bytes: int,
+) -> Decision:
+    """The decision `storage_mode`: local below the capacity limit, distributed from it on or where the size is unknown.
+
+    With `auto` the limit is the memory that this process may really use, over the growth factor of decoding. Whatever
+    the limit, a decoded set that this memory can't hold is distributed. All sizes in bytes.
+    """
+    limit = int(available_bytes / GROWTH_FACTOR) if capacity_limit == "auto" else capacity_limit
+    needed = None if decoded_bytes is None else int(decoded_bytes * GROWTH_FACTOR)
+    if dataset_bytes is None:
+        chosen, because = "distributed", f"the size of the set is unknown: {unknown_because}"
+    elif dataset_bytes >= limit:
+        chosen, because = "distributed", f"the set's {dataset_bytes:,} bytes >= the capacity limit of {limit:,} bytes"
+    elif needed is not None and needed > available_bytes:
+        chosen = "distributed"
+        because = f"decoded, the set needs {needed:,} bytes of memory and this process may use {available_bytes:,}"
+    else:
+        chosen, because = "local", f"the set's {dataset_bytes:,} bytes < the capacity limit of {limit:,} bytes"
+    return Decision(
+        name="storage_mode",
+        chosen=chosen,
+        because=because,
+        inputs={"dataset_bytes": dataset_bytes, "decoded_bytes": decoded_bytes, "available_bytes": available_bytes},
+        limits={"capacity_limit_bytes": limit, "capacity_limit": capacity_limit, "growth_factor": GROWTH_FACTOR},
+    )
+
+
+def decide_restaging(
+    nodes_before: int, nodes_after: int, version_before: str, version_after: str, kept_because: str | None
+) -> Decision:
+    """The decision `storage_mode` after a missed target: distributed, on more nodes than before where there are more.
+
+    `kept_because` says why a newer version of the data is not taken (None: there is none, or it is taken).
+    """
+    if nodes_after > nodes_before:
+        growth = f"on {nodes_after} storage nodes instead of {nodes_before}"
+    else:
+        growth = f"on the same {nodes_after} storage nodes, since none is left to add"
+    if kept_because:
+        news = f"a newer version was found and is not taken: {kept_because}"
+    elif version_after != version_before:
+        news = f"a newer version of the data is used from here on ({version_after} after {version_before})"
+    else:
+        news = "the version of the data is the same"
+    return Decision(
+        name="storage_mode",
+        chosen="distributed",
+        because=f"the target was missed: the set is downloaded again, {growth}; {news}",
+        inputs={
+            "nodes_before": nodes_before,
+            "nodes_after": nodes_after,
+            "version_before": version_before,
+            "version_after": version_after,
+        },
+        limits={},
+    )

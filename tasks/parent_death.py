@@ -1,0 +1,28 @@
+"""A process that doesn't outlive the one that started it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent_pid: int | None = None, signal_number: int = signal.SIGKILL) -> None:
+    """Have the kernel send `signal_number` to this process when its parent is gone. To be called early in the child.
+
+    `parent_pid` is the process that started this one, where it told its pid: if it is gone by now, this process ends at
+    once. The kernel watches the thread that started the child, which therefore has to wait for it. Only Linux can do
+    this; elsewhere nothing happens. Raises `OSError` when the kernel refuses.
+    """
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"prctl(PR_SET_PDEATHSIG): {os.strerror(code)}")
+    # The parent may have died before the kernel was asked.
+    if parent_pid is not None and os.getppid() != parent_pid:
+        os.kill(os.getpid(), signal_number)

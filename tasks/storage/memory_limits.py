@@ -1,0 +1,68 @@
+"""How many bytes of memory this process may really use: the machine's, capped by its control groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+# Kernels write "no limit" of version 1 as a number near 2**63.
+NO_LIMIT = 1 << 60
+
+
+def available_memory_bytes(root: Path = Path("/")) -> int:
+    """Free memory of the machine (page cache counts as free), capped by what each control group has left.
+
+    `root` is where /proc and /sys are looked for.
+    """
+    machine = int(psutil.virtual_memory().available)
+    return max(0, min([machine, *_group_rooms(root)]))
+
+
+def _group_rooms(root: Path) -> list[int]:
+    """Limit minus working set of every control group that this process is in, and of their ancestors."""
+    table = root / "proc/self/cgroup"
+    if not table.exists():
+        return []
+    rooms: list[int] = []
+    for line in table.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            base = root / "sys/fs/cgroup/memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        group = base / path.lstrip("/")
+        while True:
+            room = _room(group, *names)
+            if room is not None:
+                rooms.append(room)
+            if group == base:
+                break
+            group = group.parent
+    return rooms
+
+
+def _room(group: Path, limit_name: str, usage_name: str, inactive_name: str) -> int | None:
+    limit = _read(group / limit_name)
+    usage = _read(group / usage_name)
+    if limit is None or usage is None or limit >= NO_LIMIT:
+        return None
+    inactive = 0
+    statistics = group / "memory.stat"
+    if statistics.exists():
+        for line in statistics.read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == inactive_name:
+                inactive = int(value)
+    return max(0, limit - max(0, usage - inactive))
+
+
+def _read(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

@@ -1,0 +1,52 @@
+"""Decoded samples, and what training asks of whoever brings them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Samples:
+    """`features` (n, width) in the schema's dtype; `labels` (n,) int64 class indices."""
+
+    features: NDArray[Any]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def rows(self, indices: NDArray[Any]) -> Samples:
+        return Samples(self.features[indices], self.labels[indices])
+
+
+def join(parts: list[Samples]) -> Samples:
+    """One block of several (at least one)."""
+    return Samples(np.concatenate([part.features for part in parts]), np.concatenate([part.labels for part in parts]))
+
+
+class SampleSource(Protocol):
+    """Training samples by their position in an epoch's order, and validation samples.
+
+    The totals run since the source was opened; seconds are those that a caller of `take` or `validation` waited.
+    """
+
+    samples_per_epoch: int
+    stalled_seconds: float
+    bytes_from_store: int
+    bytes_from_nodes: int
+
+    def take(self, epoch: int, start: int, stop: int) -> Samples:
+        """The training samples at positions [start, stop) of the epoch's order; blocks until they are here."""
+
+    def release(self, epoch: int, position: int) -> None:
+        """Nothing before `position` of this epoch, nor of earlier ones, is taken again."""
+
+    def validation(self) -> list[Samples]:
+        """This rank's part of the validation samples, in blocks; every sample is on exactly one rank."""
+
+    def close(self) -> None:
+        """Stop what runs in the background."""

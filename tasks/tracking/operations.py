@@ -1,0 +1,169 @@
+"""PURE: what an event of the journal means for MLflow, as a list of operations. No mlflow, no clock, no files.
+
+MLflow stores an infinity as the largest finite number and keeps NaN. So infinities are left out of the metrics, NaN is
+sent as it is, and both are told by tags of their run: `non_finite.<metric>` with value and step, and `diverged` where
+the loss or the accuracy is not finite.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from tasks.journal import Event, number
+
+LONGEST_PARAM = 6000
+LONGEST_TAG = 8000
+
+_CHILD_PARAMS = ("micro_batch", "passes", "predicted_peak_bytes", "workers", "nodes")
+_RESULT_METRICS = ("samples", "seconds", "stalled_seconds", "peak_memory_bytes", "bytes_from_store", "bytes_from_nodes")
+_DIVERGING = ("loss", "accuracy")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of a metric; `timestamp_ms` is the event's, so that a point sent twice is one point."""
+
+    key: str
+    value: float
+    timestamp_ms: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Open:
+    """A run starts, or goes on: the parent (`branch` None) or the child of a branch."""
+
+    branch: str | None
+    name: str
+    started_ms: int
+
+
+@dataclass(frozen=True)
+class Log:
+    """What a run gets: points, parameters (as text) and tags."""
+
+    branch: str | None
+    points: tuple[Point, ...] = ()
+    params: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class End:
+    """A run ends. The end of the parent ends all children that are still open."""
+
+    branch: str | None
+    status: str
+    ended_ms: int
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file or folder that the parent run keeps."""
+
+    path: str
+
+
+Operation = Open | Log | End | Artifact
+
+
+def operations(event: Event) -> list[Operation]:
+    """What to send for one event; nothing for those that MLflow has no use for.
+
+    Raises `KeyError`, `TypeError` or `ValueError` for an event that lacks what its kind has.
+    """
+    kind, at = event["event"], milliseconds(event["at"])
+    branch = event.get("branch")
+    if kind == "run_started":
+        params = {key: param_text(value) for key, value in event["params"].items()}
+        return [
+            Open(None, str(event["run_name"]), at),
+            Log(None, params=params, tags=_tags({**event["tags"], "run_id": event["run_id"]})),
+        ]
+    if kind == "data_measured":
+        known = {f"data.{key}": event.get(key) for key in ("version", "bytes", "files", "rows", "path", "revision")}
+        return [Log(None, tags=_tags({key: value for key, value in known.items() if value is not None}))]
+    if kind == "branch_started":
+        params = {key: param_text(event[key]) for key in _CHILD_PARAMS}
+        tags = {"storage_mode": event["storage_mode"], "mlflow.note.content": event["because"]}
+        return [Open(branch, str(branch), at), Log(branch, params=params, tags=_tags(tags))]
+    if kind == "decision":
+        return [Log(branch, tags=_decision_tags(event))]
+    if kind == "metrics":
+        return [_metrics(branch, at, int(event["step"]), event["values"])]
+    if kind == "tags":
+        return [Log(branch, tags=_tags(event["values"]))]
+    if kind == "branch_ended":
+        return [*_branch_result(branch, at, event.get("result")), End(branch, event["status"], at)]
+    if kind == "summary":
+        values = {key: event[key] for key in ("accuracy", "test_accuracy", "b_ratio", "gradient_coefficient")}
+        return [_metrics(None, at, 0, values)]
+    if kind == "promotion":
+        model = event["model"]
+        tags = {"model.name": model["name"], "model.version": model["version"]}
+        champion = {"champion_accuracy": model["champion_accuracy"]}
+        return [Log(None, tags=_tags(tags)), _metrics(None, at, 0, champion)]
+    if kind == "artifact":
+        return [Artifact(event["path"])]
+    if kind == "run_ended":
+        return [Log(None, tags=_tags({"outcome": event["outcome"]})), End(None, event["status"], at)]
+    return []
+
+
+def milliseconds(at: str) -> int:
+    return round(datetime.fromisoformat(at).timestamp() * 1000)
+
+
+def param_text(value: Any) -> str:
+    """A parameter's one spelling: text as it is, all else as JSON.
+
+    MLflow would cut a long value in silence, and two that differ behind the cut would look alike: a value that is too
+    long ends in its length and a hash of the whole.
+    """
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    if len(text) <= LONGEST_PARAM:
+        return text
+    ending = f"… ({len(text)} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]})"
+    return text[: LONGEST_PARAM - len(ending)] + ending
+
+
+def _metrics(branch: str | None, at: int, step: int, values: dict[str, Any]) -> Log:
+    points: list[Point] = []
+    tags: dict[str, str] = {}
+    for key, spelled in values.items():
+        if spelled is None:
+            continue
+        value = number(spelled)
+        if not math.isinf(value):
+            points.append(Point(key, value, at, step))
+        if not math.isfinite(value):
+            tags[f"non_finite.{key}"] = f"{spelled} at step {step}"
+            if key in _DIVERGING and branch is not None:
+                tags["diverged"] = "true"
+    return Log(branch, tuple(points), tags=tags)
+
+
+def _branch_result(branch: str | None, at: int, result: dict[str, Any] | None) -> list[Operation]:
+    if not result:
+        return []
+    log = _metrics(branch, at, int(result["steps"]), {key: result.get(key) for key in _RESULT_METRICS})
+    diverged = {"diverged": "true"} if result.get("ended_by") == "diverged" else {}
+    return [Log(branch, log.points, tags={**log.tags, **diverged, "ended_by": str(result.get("ended_by"))})]
+
+
+def _decision_tags(event: Event) -> dict[str, str]:
+    """The last word on each decision; the modes also under the names that tables and dashboards look for."""
+    tags = {f"decision.{event['name']}": f"{event['chosen']}: {event['because']}"}
+    if event["name"] in ("storage_mode", "update_mode"):
+        tags[event["name"]] = event["chosen"]
+    return _tags(tags)
+
+
+def _tags(values: dict[str, Any]) -> dict[str, str]:
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+    return {key: text if len(text) <= LONGEST_TAG else text[: LONGEST_TAG - 1] + "…" for key, text in texts.items()}

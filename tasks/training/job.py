@@ -1,0 +1,55 @@
+"""What a phase of training is told: one file, from which the phase can be run again by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.config import Params
+from tasks.records import BatchPlan, Branch
+from tasks.storage.source import SourceSpec
+
+
+@dataclass(frozen=True)
+class Job:
+    """A phase of training. Paths are absolute.
+
+    `start_from` is the checkpoint of an earlier phase (None: fresh weights); a checkpoint of this phase in `folder` with
+    the same `fingerprint` and data goes before it. `stop_at_target` ends the phase as soon as an evaluation reaches the
+    target; without it the duration is used up.
+    """
+
+    branch: Branch
+    folder: str
+    journal: str
+    params: Params
+    source: SourceSpec
+    batch: BatchPlan
+    preprocessing: str
+    device: str
+    duration_seconds: float
+    max_steps: int | None
+    evaluate_every_seconds: float
+    stop_at_target: bool
+    start_from: str | None
+    fingerprint: str
+
+    @property
+    def file(self) -> Path:
+        return Path(self.folder) / "job.json"
+
+    @property
+    def checkpoint(self) -> Path:
+        return Path(self.folder) / "checkpoint.pt"
+
+    @property
+    def result(self) -> Path:
+        return Path(self.folder) / "result.json"
+
+    @property
+    def failure(self) -> Path:
+        return Path(self.folder) / "failure.txt"
+
+    @property
+    def logs(self) -> Path:
+        return Path(self.folder) / "logs"

@@ -1,0 +1,96 @@
+"""Starts the workers of a phase through torch's elastic launcher, in a process of their own.
+
+`python -m tasks.training.launch JOB` runs a phase from its job file, by hand too. Without a file the process imports
+torch, starts the fork server, and then runs one job after the other as their paths arrive on its standard input, each
+answered by its exit code: a launcher that is started ahead of time costs a phase no start-up.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from multiprocessing import forkserver
+from pathlib import Path
+
+from tasks.parent_death import die_with_parent
+from tasks.record_files import read_record, write_atomically
+from tasks.training.job import Job
+
+# What every worker needs; imported once in the fork server, so that a worker starts, or restarts, in a moment.
+PRELOADED = ["tasks.training.worker", "torch._dynamo", "torch.distributed.elastic.multiprocessing.api"]
+POLL_SECONDS = 0.1
+
+
+def main(arguments: list[str]) -> int:
+    """Run the phase of one job file, or those that standard input names. Returns the last exit code."""
+    die_with_parent()
+    # torch 2.13 shares the rendezvous store between restarts, and no restart succeeds with it.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    scratch = tempfile.mkdtemp(prefix="retraining-")
+    os.environ["TMPDIR"] = tempfile.tempdir = scratch
+    code = 0
+    try:
+        multiprocessing.set_forkserver_preload(PRELOADED)
+        forkserver.ensure_running()
+        for job_file in arguments or map(str.strip, sys.stdin):
+            code = launch(read_record(Path(job_file), Job), job_file)
+            print(code, flush=True)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return code
+
+
+def launch(job: Job, job_file: str) -> int:
+    """Run one phase. Returns 0, or another code after writing what failed, in one line, to the job's failure file."""
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    from tasks.training.worker import run_worker
+
+    job.failure.unlink(missing_ok=True)
+    job.logs.mkdir(parents=True, exist_ok=True)
+    log = os.open(job.logs / "launcher.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, sys.stderr.fileno())
+    os.close(log)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=job.batch.workers,
+        run_id=Path(job.folder).name,
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        local_addr="127.0.0.1",
+        max_restarts=job.params.cluster.max_restarts,
+        monitor_interval=POLL_SECONDS,
+        start_method="forkserver",
+        logs_specs=DefaultLogsSpecs(log_dir=str(job.logs), redirects=Std.ALL),
+    )
+    try:
+        elastic_launch(config, run_worker)(job_file)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        how = signal.Signals(-failure.exitcode).name if failure.exitcode < 0 else f"exit code {failure.exitcode}"
+        said = _last_line(job.logs, rank)
+        write_atomically(job.failure, f"rank {rank} of {job.batch.workers} failed ({how}): {said}".encode())
+        return 1
+    except SignalException as error:
+        return 128 + error.sigval
+    return 0
+
+
+def _last_line(logs: Path, rank: int) -> str:
+    """The last thing that a rank wrote to its standard error, which is the error itself."""
+    files = sorted(logs.glob(f"**/{rank}/stderr.log"), key=lambda file: file.stat().st_mtime)
+    lines = files[-1].read_text(errors="replace").strip().splitlines() if files else []
+    return lines[-1] if lines else f"no message; see {logs}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""All that the decisions of a phase depend on, as plain values that a checkpoint carries."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from tasks.decisions.gradient_coefficients import BestAccuracy
+from tasks.records import UpdateMode
+
+
+@dataclass
+class Progress:
+    """Where a phase stands. Every rank holds the same values.
+
+    `steps` and `samples` count this phase; `earlier_steps` those of the phases before, so that metrics go on along one
+    axis. A window of asynchronous steps counts as the whole batches that its samples make. `left_seconds` is what is left
+    of the budget.
+    """
+
+    left_seconds: float
+    steps: int = 0
+    samples: int = 0
+    earlier_steps: int = 0
+    rounds: int = 0
+    epoch: int = 0
+    position: int = 0
+    mode: UpdateMode = "synchronous"
+    rounds_in_mode: int = 0
+    slow_step_seconds: float | None = None
+    slow_step_for: str = ""
+    data_version: str = ""
+    best: BestAccuracy = field(default_factory=BestAccuracy)
+    accuracy: float | None = None
+    evaluated_at_seconds: float = 0.0
+    bytes_from_store: int = 0
+    bytes_from_nodes: int = 0
+    stalled_seconds: float = 0.0
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, values: dict[str, Any]) -> Progress:
+        known = {item.name for item in fields(cls)}
+        kept = {name: value for name, value in values.items() if name in known}
+        kept["best"] = BestAccuracy(**values["best"])
+        return cls(**kept)

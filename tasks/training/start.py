@@ -1,0 +1,128 @@
+"""The parent's side of a phase: write the job, start its launcher (or use one that waits already), read the result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tasks.errors import RetrainingError
+from tasks.parent_death import die_with_parent
+from tasks.record_files import read_record, write_record
+from tasks.records import PhaseResult
+from tasks.training.job import Job
+
+CODE_ROOT = Path(__file__).resolve().parents[2]
+GRACE_SECONDS = 10.0
+
+_idle: list[subprocess.Popen[str]] = []
+_kept = 0
+_lock = threading.Lock()
+
+
+def run_phase(job: Job, root: Path) -> PhaseResult:
+    """Run a phase in processes of its own and return what it left behind.
+
+    A phase whose result is there already, for the same job, is not run again. Raises `RetrainingError` with the failed
+    rank, its signal or exit code and the error's last line.
+    """
+    if job.file.exists() and job.result.exists() and read_record(job.file, Job) == job:
+        return read_record(job.result, PhaseResult)
+    job.result.unlink(missing_ok=True)
+    write_record(job.file, job)
+    launcher = _take(root)
+    try:
+        assert launcher.stdin is not None
+        assert launcher.stdout is not None
+        launcher.stdin.write(f"{job.file}\n")
+        launcher.stdin.flush()
+        code = launcher.stdout.readline().strip()
+    except BaseException:
+        _end(launcher)
+        raise
+    _give_back(launcher)
+    if code != "0" or not job.result.exists():
+        said = job.failure.read_text() if job.failure.exists() else f"the launcher ended early ({code or 'no code'})"
+        raise RetrainingError(f"{job.branch}: {said} (logs: {job.logs})")
+    return read_record(job.result, PhaseResult)
+
+
+@contextmanager
+def launcher_ready(root: Path) -> Iterator[None]:
+    """Start a launcher ahead of time and keep it from one phase to the next, until the context ends.
+
+    To be entered on the main thread: a launcher ends with the thread that has started it.
+    """
+    global _kept  # noqa: PLW0603 - one counter for the nesting of contexts in this process
+    with _lock:
+        _kept += 1
+        _idle.append(_start(root))
+    try:
+        yield
+    finally:
+        with _lock:
+            _kept -= 1
+            unused = list(_idle) if not _kept else []
+            del _idle[: len(unused)]
+        for launcher in unused:
+            _end(launcher)
+
+
+def _take(root: Path) -> subprocess.Popen[str]:
+    with _lock:
+        while _idle:
+            launcher = _idle.pop()
+            if launcher.poll() is None:
+                return launcher
+            _end(launcher)
+        return _start(root)
+
+
+def _give_back(launcher: subprocess.Popen[str]) -> None:
+    with _lock:
+        if _kept:
+            _idle.append(launcher)
+            return
+    _end(launcher)
+
+
+def _start(root: Path) -> subprocess.Popen[str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW"))}
+    paths = [str(root), str(CODE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tasks.training.launch"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=root,
+        env=kept | {"PYTHONPATH": os.pathsep.join(paths)},
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
+
+
+def _end(launcher: subprocess.Popen[str]) -> None:
+    """End the launcher and all that it has started, gently first."""
+    if launcher.poll() is None:
+        _signal_group(launcher, signal.SIGTERM)
+        try:
+            launcher.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            _signal_group(launcher, signal.SIGKILL)
+            launcher.wait()
+    for pipe in (launcher.stdin, launcher.stdout):
+        if pipe:
+            pipe.close()
+
+
+def _signal_group(launcher: subprocess.Popen[str], number: signal.Signals) -> None:
+    try:
+        os.killpg(launcher.pid, number)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,78 @@
+"""How long a rank's own steps take, whatever it waits for in between."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+
+import torch
+
+from tasks.decisions.update_mode import LEAST_STEP_SECONDS
+
+REMEMBERED_STEPS = 5
+
+
+class StepTimer:
+    """Own compute time of one step, scaled to an equal part of the global batch; the median of the last five.
+
+    The first step of a process is left out (lazy imports, kernels chosen at first use), and so are steps on less than
+    half a part, whose fixed costs would make the rank look slow. On CUDA the spans are taken between events, since the
+    host runs ahead of the device; on a CPU by the clock.
+    """
+
+    def __init__(self, part: int, device: torch.device, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.part = part
+        self.device = device
+        self.clock = clock
+        self.first = True
+        self.durations: deque[float] = deque(maxlen=REMEMBERED_STEPS)
+        self.spans: list[tuple[int, list[tuple[Moment, Moment]]]] = []
+        self.open: Moment | None = None
+
+    def begin_step(self, samples: int) -> None:
+        """A step on `samples` samples starts, and its first span with it."""
+        self.spans.append((samples, []))
+        self.resume()
+
+    def resume(self) -> None:
+        """The rank computes again."""
+        self.open = self._moment()
+
+    def pause(self) -> None:
+        """The rank's own work is done for now: what follows is waiting for others."""
+        if self.open is not None:
+            self.spans[-1][1].append((self.open, self._moment()))
+            self.open = None
+
+    def seconds(self) -> float | None:
+        """The duration of a planned part; None before there is a warmed-up step."""
+        if self.spans and self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        for samples, spans in self.spans:
+            if self.first:
+                self.first = False
+            elif samples * 2 >= self.part:
+                spent = sum(_between(start, end) for start, end in spans)
+                self.durations.append(max(LEAST_STEP_SECONDS, spent / samples * self.part))
+        self.spans.clear()
+        return statistics.median(self.durations) if self.durations else None
+
+    def _moment(self) -> Moment:
+        if self.device.type != "cuda":
+            return self.clock()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+
+Moment = float | torch.cuda.Event
+
+
+def _between(start: Moment, end: Moment) -> float:
+    if isinstance(start, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
+        return start.elapsed_time(end) / 1000
+    assert isinstance(start, float)
+    assert isinstance(end, float)
+    return end - start

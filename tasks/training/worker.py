@@ -1,0 +1,188 @@
+"""One rank of a phase: from the job file to the checkpoint and the result, both written by rank 0."""
+
+from __future__ import annotations
+
+import os
+import resource
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from tasks.journal import Journal
+from tasks.parent_death import die_with_parent
+from tasks.record_files import read_record, write_record
+from tasks.records import PhaseResult
+from tasks.storage.source import open_source
+from tasks.training.checkpoint import load_checkpoint, save_checkpoint
+from tasks.training.factories import build_loss, build_model, build_optimizer
+from tasks.training.job import Job
+from tasks.training.loop import Ended, train
+from tasks.training.preprocessing import Preprocessing
+from tasks.training.progress import Progress
+from tasks.training.reporter import Reporter
+from tasks.training.synchronous import wrap
+from tasks.training.timing import StepTimer
+from tasks.training.trainee import Trainee
+
+# Far above the longest step and evaluation of a thin phase; a rank that is stopped is noticed after this long.
+GROUP_TIMEOUT = timedelta(minutes=5)
+
+
+def run_worker(job_file: str) -> None:
+    """Run this process's rank of a phase. Called by torch's elastic launcher in every worker process."""
+    die_with_parent()
+    job = read_record(Path(job_file), Job)
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device = _device(job.device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=GROUP_TIMEOUT)
+    try:
+        _run(job, rank, ranks, device)
+    finally:
+        dist.destroy_process_group()
+
+
+def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
+    preprocessing = read_record(Path(job.preprocessing), Preprocessing)
+    seed_everything(job.params.seed)
+    model = build_model(job.params.model, job.source.schema).to(device)
+    optimizer = build_optimizer(job.params.optimizer, model)
+    progress = _restore(job, model, optimizer, device, Journal(Path(job.journal)) if rank == 0 else None)
+    # Ranks hold the same weights now, and draw different numbers from here on (dropout).
+    torch.manual_seed(job.params.seed + 1000 * rank + progress.earlier_steps + progress.steps)
+    timer = StepTimer(job.batch.part, device)
+    source = open_source(job.source, rank, ranks)
+    try:
+        trainee = Trainee(
+            rank,
+            ranks,
+            device,
+            model,
+            wrap(model, timer, ranks),
+            optimizer,
+            build_loss(job.params.model),
+            source,
+            preprocessing,
+            job.batch,
+            timer,
+        )
+
+        def save() -> None:
+            totals(progress, trainee)
+            if rank == 0:
+                save_checkpoint(job.checkpoint, model, optimizer, progress.plain(), job.fingerprint)
+
+        before = progress.steps, progress.samples
+        reporter = Reporter(job, rank)
+        ended = train(job, trainee, progress, reporter, save)
+        totals(progress, trainee)
+        _sum_totals(progress)
+        if rank == 0:
+            write_record(job.result, result_of(job, progress, reporter, ended, ranks, device))
+        assert progress.steps >= before[0]
+    finally:
+        source.close()
+
+
+def seed_everything(seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - user factories may draw from numpy's global generator
+
+
+def _device(kind: str) -> torch.device:
+    if kind == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        return device
+    return torch.device(kind)
+
+
+def _restore(
+    job: Job, model: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, journal: Journal | None
+) -> Progress:
+    """Where this phase goes on: from its own checkpoint, else from the earlier phase's, else from fresh weights."""
+    version = job.source.manifest.version
+    own = load_checkpoint(job.checkpoint, job.fingerprint, device) if job.checkpoint.exists() else None
+    if own is not None and own.progress["data_version"] == version:
+        model.load_state_dict(own.model)
+        optimizer.load_state_dict(own.optimizer)
+        return _calibrated(job, Progress.from_plain(own.progress), journal)
+    progress = Progress(left_seconds=job.duration_seconds, data_version=version)
+    if job.start_from is None:
+        return _calibrated(job, progress, journal)
+    earlier = load_checkpoint(Path(job.start_from), job.fingerprint, device)
+    if earlier is None:
+        raise RuntimeError(f"{job.start_from} is the checkpoint of another model or optimizer")
+    model.load_state_dict(earlier.model)
+    optimizer.load_state_dict(earlier.optimizer)
+    before = Progress.from_plain(earlier.progress)
+    progress.earlier_steps = before.earlier_steps + before.steps
+    progress.slow_step_seconds, progress.slow_step_for = before.slow_step_seconds, before.slow_step_for
+    if before.data_version == version:
+        progress.best, progress.accuracy = before.best, before.accuracy
+        progress.epoch, progress.position = before.epoch, before.position
+    return _calibrated(job, progress, journal)
+
+
+def _calibrated(job: Job, progress: Progress, journal: Journal | None) -> Progress:
+    """The preset of a slow step: as configured, or as calibrated once for this plan, device kind and model."""
+    setting = job.params.cluster.slow_step
+    measured_for = f"{job.batch.part}/{job.batch.micro_batch}/{job.device}/{job.fingerprint}"
+    if setting != "auto":
+        progress.slow_step_seconds = setting
+    elif progress.slow_step_seconds is not None and progress.slow_step_for != measured_for:
+        progress.slow_step_seconds = None
+        if journal is not None:
+            journal.write(
+                "note",
+                branch=job.branch,
+                message="slow_step is calibrated again: the batch plan, the device kind or the model has changed",
+            )
+    progress.slow_step_for = measured_for
+    return progress
+
+
+def totals(progress: Progress, trainee: Trainee) -> None:
+    """What this rank's source has counted."""
+    progress.bytes_from_store = trainee.source.bytes_from_store
+    progress.bytes_from_nodes = trainee.source.bytes_from_nodes
+    progress.stalled_seconds = trainee.source.stalled_seconds
+
+
+def _sum_totals(progress: Progress) -> None:
+    """Bytes of all ranks together, and the longest wait of any."""
+    moved = torch.tensor([progress.bytes_from_store, progress.bytes_from_nodes], dtype=torch.int64)
+    dist.all_reduce(moved)
+    stalled = torch.tensor([progress.stalled_seconds], dtype=torch.float64)
+    dist.all_reduce(stalled, op=dist.ReduceOp.MAX)
+    progress.bytes_from_store, progress.bytes_from_nodes = (int(count) for count in moved)
+    progress.stalled_seconds = float(stalled)
+
+
+def result_of(
+    job: Job, progress: Progress, reporter: Reporter, ended: Ended, ranks: int, device: torch.device
+) -> PhaseResult:
+    """The phase as a record. On a CPU the peak memory is that of this process, code and libraries included."""
+    if device.type == "cuda":
+        peak = torch.cuda.max_memory_allocated(device)
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return PhaseResult(
+        branch=job.branch,
+        mode=job.source.mode,
+        workers=ranks,
+        steps=progress.steps,
+        samples=progress.samples,
+        seconds=job.duration_seconds - progress.left_seconds,
+        accuracy=progress.accuracy,
+        stalled_seconds=progress.stalled_seconds,
+        peak_memory_bytes=peak,
+        ended_by=ended,
+        checkpoint=str(job.checkpoint),
+        b_ratio=reporter.b_ratio,
+        gradient_coefficient=reporter.gradient_coefficient,
+        bytes_from_store=progress.bytes_from_store,
+        bytes_from_nodes=progress.bytes_from_nodes,
+    )
