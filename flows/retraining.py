@@ -1,6 +1,6 @@
 """The whole story: measure, choose, fetch, fit, pretrain, evaluate, and below the target stage again and continue; promote.
 
-    python -m flows.retraining [--params FILE] [--set KEY=VALUE]... [--resume [RUN]]
+python -m flows.retraining [--params FILE] [--set KEY=VALUE]... [--resume [RUN]]
 """
 
 # No `from __future__ import annotations` here: Prefect reads the flow's annotations when it serves it.

@@ -32,9 +32,15 @@ def read_arguments(arguments: list[str]) -> Arguments:
     )
     parser.add_argument("--params", metavar="FILE", type=Path, default=Path("params.yaml"), help="default: params.yaml")
     parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="override one key, for example pretrain.duration=5"
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="override one key, for example pretrain.duration=5",
     )
-    parser.add_argument("--resume", metavar="RUN", nargs="?", const=NEWEST, help="go on with a run (default: the newest)")
+    parser.add_argument(
+        "--resume", metavar="RUN", nargs="?", const=NEWEST, help="go on with a run (default: the newest)"
+    )
     parser.add_argument("--debug", action="store_true", help="show stack traces")
     found = parser.parse_args(arguments)
     overrides = []

@@ -87,7 +87,7 @@ class Batch(Section):
     """The global batch and the memory that one device has for it."""
 
     size: Steps = 256
-    device_memory: BytesOrAuto = 12_000_000
+    device_memory: BytesOrAuto = 3_000_000
     headroom: Share = 0.02
 
 

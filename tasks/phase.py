@@ -7,27 +7,11 @@ from pathlib import Path
 from tasks.config import Params
 from tasks.journal import Journal
 from tasks.records import BatchPlan, Branch, Measurement, PhaseResult, Run, StoragePlan
-from tasks.storage.repository import cache_folder
-from tasks.storage.source import SourceSpec
+from tasks.storage.description import describe_source
 from tasks.training.checkpoint import fingerprint
 from tasks.training.device import choose_device
 from tasks.training.job import Job
 from tasks.training.start import run_phase
-
-
-def source_of(params: Params, run: Run, measurement: Measurement, plan: StoragePlan) -> SourceSpec:
-    """Where the samples of a phase come from."""
-    return SourceSpec(
-        manifest=measurement.manifest,
-        schema=measurement.schema,
-        mode=plan.mode,
-        nodes=plan.nodes,
-        cache_folder=cache_folder(run.root),
-        look_ahead=params.storage.look_ahead,
-        seed=params.seed,
-        validation_share=params.data.validation_share,
-        test_share=0.0 if params.data.test_path else params.data.test_share,
-    )
 
 
 def run_branch(
@@ -48,7 +32,7 @@ def run_branch(
         folder=str(folder),
         journal=str(run.journal),
         params=params,
-        source=source_of(params, run, measurement, plan),
+        source=describe_source(params, run, measurement, plan),
         batch=batch,
         preprocessing=str(Path(run.folder) / "preprocessing.json"),
         device=choose_device(params.cluster.device),

@@ -12,9 +12,7 @@ def workers_of_pretraining(params: Params, plan: StoragePlan) -> int:
     return 1 if plan.mode == "local" else params.cluster.workers
 
 
-def pretrain(
-    params: Params, run: Run, measurement: Measurement, plan: StoragePlan, batch: BatchPlan
-) -> PhaseResult:
+def pretrain(params: Params, run: Run, measurement: Measurement, plan: StoragePlan, batch: BatchPlan) -> PhaseResult:
     """The pretrained model, and its accuracy on the validation samples."""
     because = f"{plan.mode} storage mode: {plan.decision.because}"
     return run_branch(params, run, measurement, plan, batch, "pretrain", because, start_from=None)

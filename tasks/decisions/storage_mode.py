@@ -23,16 +23,24 @@ def choose_storage_mode(
     the limit, a decoded set that this memory can't hold is distributed. All sizes in bytes.
     """
     limit = int(available_bytes / GROWTH_FACTOR) if capacity_limit == "auto" else capacity_limit
+    origin = f" (auto: {available_bytes:,} available / {GROWTH_FACTOR:g})" if capacity_limit == "auto" else ""
+    stated = f"the capacity limit of {limit:,} bytes{origin}"
     needed = None if decoded_bytes is None else int(decoded_bytes * GROWTH_FACTOR)
     if dataset_bytes is None:
-        chosen, because = "distributed", f"the size of the set is unknown: {unknown_because}"
+        chosen, because = (
+            "distributed",
+            f"the size of the set is unknown ({unknown_because}), so it can't be held against {stated}",
+        )
     elif dataset_bytes >= limit:
-        chosen, because = "distributed", f"the set's {dataset_bytes:,} bytes >= the capacity limit of {limit:,} bytes"
+        chosen, because = "distributed", f"the set's {dataset_bytes:,} bytes >= {stated}"
     elif needed is not None and needed > available_bytes:
         chosen = "distributed"
-        because = f"decoded, the set needs {needed:,} bytes of memory and this process may use {available_bytes:,}"
+        because = (
+            f"the set's {dataset_bytes:,} bytes < {stated}, but decoded and in use they need {needed:,} bytes "
+            f"of memory and this process may use {available_bytes:,}"
+        )
     else:
-        chosen, because = "local", f"the set's {dataset_bytes:,} bytes < the capacity limit of {limit:,} bytes"
+        chosen, because = "local", f"the set's {dataset_bytes:,} bytes < {stated}"
     return Decision(
         name="storage_mode",
         chosen=chosen,

@@ -1,12 +1,14 @@
 """The order of an epoch's training samples: shards permuted, rows shuffled in a window that slides over the shards.
 
-A sample moves at most half of `spread` shards away from its shard's place, so that only about `spread` shards have to be
-at hand at a time, and the first batch needs the first shard only. The order depends on the row counts, the seed and the
-epoch; neither ranks nor nodes enter it.
+A sample moves at most half of `spread` shards away from its shard's place, so that only about `spread` shards have to
+be at hand at a time, and the first batch needs the first shards only. The order depends on the row counts, the seed and
+the epoch; neither ranks nor nodes enter it.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +35,7 @@ class EpochOrder:
     sequence: tuple[int, ...]
 
 
-def epoch_order(counts: list[int], seed: int, epoch: int, spread: int = SPREAD_SHARDS) -> EpochOrder:
+def epoch_order(counts: Sequence[int], seed: int, epoch: int, spread: int = SPREAD_SHARDS) -> EpochOrder:
     """The order of an epoch over shards with `counts` training rows each."""
     sequence = [shard for shard in shard_sequence(len(counts), seed, epoch) if counts[shard]]
     rng = np.random.default_rng([seed, epoch])
@@ -63,3 +65,28 @@ def epoch_order(counts: list[int], seed: int, epoch: int, spread: int = SPREAD_S
         last_use=last,
         sequence=tuple(sorted(sequence, key=lambda shard: int(first[shard]))),
     )
+
+
+class Orders:
+    """The orders of the last few epochs, each computed once; threads may share it."""
+
+    KEPT = 3
+
+    def __init__(self, counts: Sequence[int], seed: int) -> None:
+        self._counts = counts
+        self._seed = seed
+        self._orders: dict[int, EpochOrder] = {}
+        self._lock = threading.Lock()
+
+    def known(self, epoch: int) -> EpochOrder | None:
+        """The order if it is there already."""
+        return self._orders.get(epoch)
+
+    def of(self, epoch: int) -> EpochOrder:
+        """The order, computed if need be."""
+        with self._lock:
+            if epoch not in self._orders:
+                self._orders[epoch] = epoch_order(self._counts, self._seed, epoch)
+                for old in sorted(self._orders)[: -self.KEPT]:
+                    del self._orders[old]
+            return self._orders[epoch]

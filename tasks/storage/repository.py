@@ -14,7 +14,7 @@ from dvc.data_cloud import Remote
 from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.fs import GitFileSystem
 from dvc.repo import Repo
-from dvc.scm import NoSCM, RevError
+from dvc.scm import NoSCM, RevError, resolve_rev
 from scmrepo.git import Git
 
 from tasks.errors import ParameterError, RetrainingError
@@ -70,12 +70,13 @@ def at_revision(present: Repo, root: str, rev: str | None) -> Iterator[tuple[Rep
 def _git(repo: Repo, rev: str) -> Git:
     if isinstance(repo.scm, NoSCM):
         raise ParameterError([f"data.rev: {rev!r} can't be read, the project is no git repository; allowed is null"])
-    return repo.scm
+    git: Git = repo.scm
+    return git
 
 
 def _commit(git: Git, rev: str) -> str:
     try:
-        return str(git.resolve_rev(rev))
+        return str(resolve_rev(git, rev))
     except RevError:
         raise ParameterError([f"data.rev: {rev!r} is no commit, tag or branch of this repository"]) from None
 

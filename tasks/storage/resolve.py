@@ -32,7 +32,7 @@ def resolve(
     """The manifest of a DVC-tracked folder or file, read at `rev` (None: the workspace's .dvc and dvc.lock files).
 
     `data_path` is relative to `root`; a part of a tracked folder will do. `remote` names the store (None: the default).
-    `key` is the parameter that gave the path. Sizes and rows of single shards are unknown (None) unless DVC records them.
+    `key` is the parameter that gave the path. Sizes of single shards are unknown (None) unless DVC records them.
     Raises `ParameterError` for what isn't tracked or holds no shard, `RetrainingError` for a store that lacks it.
     """
     path = _relative(root, data_path, key)

@@ -34,10 +34,17 @@ class SampleSource(Protocol):
     The totals run since the source was opened; seconds are those that a caller of `take` or `validation` waited.
     """
 
-    samples_per_epoch: int
-    stalled_seconds: float
-    bytes_from_store: int
-    bytes_from_nodes: int
+    @property
+    def samples_per_epoch(self) -> int: ...
+
+    @property
+    def stalled_seconds(self) -> float: ...
+
+    @property
+    def bytes_from_store(self) -> int: ...
+
+    @property
+    def bytes_from_nodes(self) -> int: ...
 
     def take(self, epoch: int, start: int, stop: int) -> Samples:
         """The training samples at positions [start, stop) of the epoch's order; blocks until they are here."""
@@ -50,3 +57,19 @@ class SampleSource(Protocol):
 
     def close(self) -> None:
         """Stop what runs in the background."""
+
+
+VALIDATION_BLOCK_ROWS = 256
+
+
+def in_blocks(parts: list[Samples]) -> list[Samples]:
+    """The same samples in the same order, in blocks of a few hundred: small shards would make for many small passes."""
+    blocks: list[Samples] = []
+    waiting: list[Samples] = []
+    for part in parts:
+        if len(part):
+            waiting.append(part)
+        if sum(len(each) for each in waiting) >= VALIDATION_BLOCK_ROWS:
+            blocks.append(join(waiting))
+            waiting = []
+    return blocks + ([join(waiting)] if waiting else [])

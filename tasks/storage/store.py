@@ -25,7 +25,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 T = TypeVar("T")
 
 
-class WrongObject(Exception):
+class WrongObjectError(Exception):
     """The bytes that arrived are not those that the hash stands for."""
 
 
@@ -83,10 +83,10 @@ def hash_file(path: Path) -> str | None:
 
 
 def check(found_md5: str, found_bytes: int, expected_md5: str) -> None:
-    """Raise `WrongObject` when an object's content is not what its name says."""
+    """Raise `WrongObjectError` when an object's content is not what its name says."""
     expected = expected_md5.removesuffix(".dir")
     if found_md5 != expected:
-        raise WrongObject(f"expected the hash {expected}, found {found_bytes:,} bytes with {found_md5}")
+        raise WrongObjectError(f"expected the hash {expected}, found {found_bytes:,} bytes with {found_md5}")
 
 
 def _hash(file: IO[bytes]) -> str:
@@ -106,7 +106,7 @@ def _persistently(act: Callable[[], T], url: str, name: str) -> T:
             if isinstance(error, OSError) and error.errno in _FULL:
                 raise RetrainingError(f"{name}: no space left for it ({error})") from error
             if attempt == ATTEMPTS:
-                reason = str(error) if isinstance(error, WrongObject) else f"{type(error).__name__}: {error}"
+                reason = str(error) if isinstance(error, WrongObjectError) else f"{type(error).__name__}: {error}"
                 raise RetrainingError(f"{name}: can't be read from {url}: {' '.join(reason.split())}") from error
         time.sleep(FIRST_PAUSE_SECONDS * 4 ** (attempt - 1))
     raise AssertionError("the last attempt returns or raises")

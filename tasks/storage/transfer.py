@@ -1,104 +1,92 @@
-"""Whole objects from the store into DVC's cache, in parallel, each under its final name only when its hash is right."""
+"""Objects from the source store into DVC's cache, in parallel, each under its final name only when its hash is right.
+
+What lies in the cache already is hashed once before it is trusted. Nothing is ever removed from the store.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import time
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-import fsspec
-
-from tasks.errors import RetrainingError
-from tasks.storage.verify import md5_of_file
+from tasks.records import Manifest, Shard
+from tasks.storage.leftovers import partial_name, remove_leftovers
+from tasks.storage.listing import object_name, parse_listing
+from tasks.storage.store import copy_object, hash_file
 
 CONNECTIONS = 8
-CHUNK_BYTES = 1 << 20
-TRIES = 3
-STALE_SECONDS = 3600.0
 
 
-@dataclass(frozen=True)
-class CacheObject:
-    """One object of DVC's cache: what it is called for people, its name in the cache and where the store holds it."""
+class StoredObject(NamedTuple):
+    """What people know it by, its hash (with `.dir` for a listing) and where the store holds it."""
 
-    label: str
     name: str
+    version: str
     url: str
 
-    @property
-    def md5(self) -> str:
-        return self.name.removesuffix(".dir")
 
+def fetch_set(manifest: Manifest, cache: Path, progress: Callable[[int, int | None], None]) -> None:
+    """Bring a whole set into DVC's cache: listing, shards and whatever else belongs to it, all verified.
 
-def path_in_cache(cache: Path, name: str) -> Path:
-    return cache / name[:2] / name[2:]
-
-
-def fill_cache(objects: Sequence[CacheObject], cache: Path, moved: Callable[[int], None]) -> int:
-    """Bring the objects into the cache; `moved` is told the bytes of each that is there and right. Returns fetched bytes.
-
-    What the cache already holds is hashed before it is trusted, and replaced if it is wrong. Raises `RetrainingError`
-    for an object that the store doesn't have, or has with other content than recorded.
+    `progress` gets bytes done and bytes in all (None: unknown). Raises `RetrainingError` naming the file.
     """
-    unique = list({item.name: item for item in objects}.values())
+    objects = [stored(manifest, shard) for shard in manifest.shards]
+    if manifest.directory_url is not None:
+        root, _, name = manifest.directory_url.rpartition("/")
+        root, _, prefix = root.rpartition("/")
+        listing = StoredObject(f"{manifest.path} (listing)", prefix + name, manifest.directory_url)
+        fetch_objects([listing], cache)
+        if listing.version == manifest.version:
+            entries = parse_listing((cache / object_name(listing.version)).read_bytes(), listing.version)
+            known = {item.version for item in objects}
+            objects += [
+                StoredObject(f"{manifest.path}/{entry.path}", entry.md5, f"{root}/{object_name(entry.md5)}")
+                for entry in entries
+                if entry.md5 not in known
+            ]
+    done, lock = 0, threading.Lock()
+
+    def count(size: int) -> None:
+        nonlocal done
+        with lock:
+            done += size
+            progress(done, manifest.bytes)
+
+    fetch_objects(objects, cache, count)
+
+
+def stored(manifest: Manifest, shard: Shard) -> StoredObject:
+    whole = manifest.path == shard.path or manifest.path.endswith(f"/{shard.path}")
+    return StoredObject(manifest.path if whole else f"{manifest.path}/{shard.path}", shard.md5, shard.url)
+
+
+def fetch_objects(
+    objects: Sequence[StoredObject], cache: Path, on_bytes: Callable[[int], None] = lambda _: None
+) -> None:
+    """Bring objects into the cache; equal ones are fetched once. Raises `RetrainingError` naming one that fails."""
+    remove_leftovers(cache)
+    unique = list({item.version: item for item in objects}.values())
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="fetch") as pool:
-        sizes = pool.map(lambda item: _bring(item, cache, moved), unique)
-        return sum(sizes)
+        futures = [pool.submit(_fetch, item, cache / object_name(item.version), on_bytes) for item in unique]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
-def _bring(item: CacheObject, cache: Path, moved: Callable[[int], None]) -> int:
-    final = path_in_cache(cache, item.name)
-    if final.exists():
-        if md5_of_file(final) == item.md5:
-            moved(final.stat().st_size)
-            return 0
-        if Path(item.url) == final:
-            raise RetrainingError(
-                f"{item.label}: DVC's cache holds other content than recorded ({item.md5}) at {final}"
-            )
-        final.unlink()
+def _fetch(item: StoredObject, final: Path, on_bytes: Callable[[int], None]) -> None:
+    if hash_file(final) == item.version.removesuffix(".dir"):
+        on_bytes(final.stat().st_size)
+        return
     final.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(final)
-    for attempt in range(TRIES):
-        found, size = _download(item, final)
-        if found == item.md5:
-            moved(size)
-            return size
-        time.sleep(0.1 * attempt)
-    raise RetrainingError(f"{item.label}: the store's bytes have md5 {found}, recorded is {item.md5} ({item.url})")
-
-
-def _download(item: CacheObject, final: Path) -> tuple[str, int]:
-    """Copy to a temporary name while hashing; the final name is taken only if the hash is right."""
-    partial = final.with_name(f".{final.name}.{os.getpid()}.tmp")
-    digest = hashlib.md5(usedforsecurity=False)
-    size = 0
+    partial = final.with_name(partial_name(final.name))
     try:
-        with fsspec.open(item.url, "rb") as source, partial.open("wb") as target:
-            while chunk := source.read(CHUNK_BYTES):
-                digest.update(chunk)
-                target.write(chunk)
-                size += len(chunk)
-        if digest.hexdigest() == item.md5:
-            partial.chmod(0o444)
-            partial.replace(final)
-    except FileNotFoundError:
-        raise RetrainingError(f"{item.label}: the store has no {item.url}") from None
-    except OSError as error:
-        raise RetrainingError(f"{item.label}: can't be fetched from {item.url}: {error}") from error
+        copy_object(item.url, item.version, item.name, partial, on_bytes)
+        partial.chmod(0o444)
+        partial.replace(final)
     finally:
         partial.unlink(missing_ok=True)
-    return digest.hexdigest(), size
-
-
-def _sweep(final: Path) -> None:
-    """Remove what writers that are dead or stuck left half-written under this name."""
-    for partial in final.parent.glob(f".{final.name}.*.tmp"):
-        writer = partial.name.split(".")[-2]
-        alive = writer.isdigit() and Path(f"/proc/{writer}").exists()
-        if not alive or time.time() - partial.stat().st_mtime > STALE_SECONDS:
-            partial.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.errors import ParameterError
-from tasks.tracking.failures import TrackingUnavailable, is_refused, one_line
+from tasks.tracking.failures import TrackingUnavailableError, is_refused, one_line
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -79,7 +79,7 @@ def prepare_environment() -> None:
 
 
 def open_client(uri: str) -> MlflowClient:
-    """A client for an address from `store_uri`. Raises `TrackingUnavailable` when nothing answers there."""
+    """A client for an address from `store_uri`. Raises `TrackingUnavailableError` when nothing answers there."""
     prepare_environment()
     _probe(uri)
     from mlflow import MlflowClient
@@ -96,7 +96,7 @@ def open_store(uri: str, experiment: str, root: Path) -> Store:
     """The client and the experiment, made if missing (and restored if deleted).
 
     `uri` as `store_uri` gives it. Artifacts of an experiment in an sqlite store lie in `<root>/mlartifacts`; a server
-    keeps its own. Raises `TrackingUnavailable` when nothing answers.
+    keeps its own. Raises `TrackingUnavailableError` when nothing answers.
     """
     client = open_client(uri)
     location = (root.resolve() / "mlartifacts").as_uri() if uri.startswith(SQLITE) else None
@@ -111,7 +111,7 @@ def open_store(uri: str, experiment: str, root: Path) -> Store:
                     raise
             found = client.get_experiment_by_name(experiment)
         if found is None:
-            raise TrackingUnavailable(f"MLflow at {uri}: the experiment {experiment!r} can't be made")
+            raise TrackingUnavailableError(f"MLflow at {uri}: the experiment {experiment!r} can't be made")
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
     return Store(uri, client, found.experiment_id)
@@ -119,7 +119,7 @@ def open_store(uri: str, experiment: str, root: Path) -> Store:
 
 @contextmanager
 def reaching(uri: str) -> Iterator[None]:
-    """Turn what MLflow raises for a store out of reach into `TrackingUnavailable`; its refusals pass as they are."""
+    """Turn what MLflow raises for a store out of reach into `TrackingUnavailableError`; its refusals pass."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -128,7 +128,7 @@ def reaching(uri: str) -> Iterator[None]:
     except (MlflowException, SQLAlchemyError, OSError) as error:
         if is_refused(error):
             raise
-        raise TrackingUnavailable(f"MLflow at {uri}: {one_line(error)}") from error
+        raise TrackingUnavailableError(f"MLflow at {uri}: {one_line(error)}") from error
 
 
 def _probe(uri: str) -> None:
@@ -140,7 +140,7 @@ def _probe(uri: str) -> None:
     except urllib.error.HTTPError:
         return  # Whatever it said, it answered.
     except (OSError, ValueError) as error:
-        raise TrackingUnavailable(f"MLflow at {uri}: {one_line(error)}") from error
+        raise TrackingUnavailableError(f"MLflow at {uri}: {one_line(error)}") from error
 
 
 @contextmanager

@@ -104,7 +104,9 @@ def _deliver(
                 return False
     except Exception as error:  # An earlier run never stands in the way of the present one.
         stores[target] = None
-        delivery.journal.write("warning", message=f"could not be sent to MLflow at {target[0]}: {one_line(error)}")
+        message = f"could not be sent to MLflow at {target[0]}: {one_line(error)}"
+        if delivery.journal.events()[-1].get("message") != message:
+            delivery.journal.write("warning", message=message)
         return False
     return True
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE", "RESOURCE_ALREADY_EXISTS"}
 
 
-class TrackingUnavailable(Exception):
+class TrackingUnavailableError(Exception):
     """MLflow can't be reached, or doesn't answer in time: one line that says where and why."""
 
 
-class ModelCannotRead(Exception):
+class ModelCannotReadError(Exception):
     """A registered model's signature can't read the rows that it was given: one line."""
 
 

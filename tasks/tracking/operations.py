@@ -84,6 +84,7 @@ def operations(event: Event) -> list[Operation]:
         return [
             Open(None, str(event["run_name"]), at),
             Log(None, params=params, tags=_tags({**event["tags"], "run_id": event["run_id"]})),
+            Artifact("params.yaml"),
         ]
     if kind == "data_measured":
         known = {f"data.{key}": event.get(key) for key in ("version", "bytes", "files", "rows", "path", "revision")}

@@ -31,7 +31,7 @@ class TrackingState:
 
 
 def read_state(folder: Path) -> TrackingState:
-    """The state as last written; the first one when there is none, or none that can be read (all is then sent again)."""
+    """The state as last written; the first one when there is none, or none that can be read (all is sent again)."""
     try:
         return read_record(folder / FILE, TrackingState)
     except (FileNotFoundError, ValueError):

@@ -11,10 +11,12 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 from tasks.parent_death import die_with_parent
 from tasks.record_files import read_record, write_atomically
@@ -77,19 +79,14 @@ def launch(job: Job, job_file: str) -> int:
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         how = signal.Signals(-failure.exitcode).name if failure.exitcode < 0 else f"exit code {failure.exitcode}"
-        said = _last_line(job.logs, rank)
-        write_atomically(job.failure, f"rank {rank} of {job.batch.workers} failed ({how}): {said}".encode())
+        message: Any = failure.message
+        said = message["message"] if isinstance(message, dict) else message
+        line = f"rank {rank} of {job.batch.workers} on {socket.gethostname()} failed ({how}): {said}"
+        write_atomically(job.failure, " ".join(line.split()).encode())
         return 1
     except SignalException as error:
         return 128 + error.sigval
     return 0
-
-
-def _last_line(logs: Path, rank: int) -> str:
-    """The last thing that a rank wrote to its standard error, which is the error itself."""
-    files = sorted(logs.glob(f"**/{rank}/stderr.log"), key=lambda file: file.stat().st_mtime)
-    lines = files[-1].read_text(errors="replace").strip().splitlines() if files else []
-    return lines[-1] if lines else f"no message; see {logs}"
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from tasks.decisions.update_mode import (
     window_seconds,
 )
 from tasks.records import Decision
-from tasks.training.accuracy import evaluate
 from tasks.training.asynchronous import asynchronous_round
 from tasks.training.exchange import Own, Shared, exchange
 from tasks.training.job import Job
@@ -62,7 +61,7 @@ def train(
         ended = _ended(job, progress, shared, trainee.ranks)
         if ended or _evaluation_due(job, progress):
             merge_buffers(trainee.model)
-            progress.accuracy = evaluate(trainee)
+            progress.accuracy = trainee.evaluate()
             progress.best = progress.best.after(progress.accuracy)
             shared = _refresh(shared, exchange(own(), trainee.rank, trainee.ranks))
             progress.left_seconds = shared.left_seconds

@@ -58,7 +58,7 @@ def launcher_ready(root: Path) -> Iterator[None]:
 
     To be entered on the main thread: a launcher ends with the thread that has started it.
     """
-    global _kept  # noqa: PLW0603 - one counter for the nesting of contexts in this process
+    global _kept
     with _lock:
         _kept += 1
         _idle.append(_start(root))

@@ -1,9 +1,6 @@
 """Synchronous updates: DistributedDataParallel, one all-reduce a step, every rank at the same boundary of the data."""
 
-from __future__ import annotations
-
-from typing import Any
-
+# No `from __future__ import annotations` here: DDP compares the annotations of its hook with its own types.
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -22,15 +19,14 @@ def wrap(model: torch.nn.Module, timer: StepTimer, ranks: int) -> DistributedDat
     """
     if ranks == 1:
         return None
-    wrapped = DistributedDataParallel(model, broadcast_buffers=False)
+    wrapped = DistributedDataParallel(model, forward_sync_buffers=False)
 
     def stamp_and_reduce(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.is_last():
             timer.pause()
-        future: Any = allreduce_hook(dist.group.WORLD, bucket)  # type: ignore[arg-type]
-        return future
+        return allreduce_hook(dist.group.WORLD, bucket)
 
-    wrapped.register_comm_hook(None, stamp_and_reduce)  # type: ignore[operator]
+    wrapped.register_comm_hook(None, stamp_and_reduce)
     return wrapped
 
 

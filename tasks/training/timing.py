@@ -62,7 +62,7 @@ class StepTimer:
     def _moment(self) -> Moment:
         if self.device.type != "cuda":
             return self.clock()
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.device))
         return event
 
@@ -72,7 +72,7 @@ Moment = float | torch.cuda.Event
 
 def _between(start: Moment, end: Moment) -> float:
     if isinstance(start, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
-        return start.elapsed_time(end) / 1000
+        return float(start.elapsed_time(end)) / 1000
     assert isinstance(start, float)
     assert isinstance(end, float)
     return end - start

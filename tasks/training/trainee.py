@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -11,9 +11,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tasks.decisions.batch_plan import part_sizes
 from tasks.records import BatchPlan
-from tasks.storage.samples import SampleSource
+from tasks.storage.samples import Samples, SampleSource
+from tasks.training.accuracy import accuracy
 from tasks.training.preprocessing import Preprocessing, apply
-from tasks.training.step import accumulate
+from tasks.training.step import Loss, accumulate
 from tasks.training.timing import StepTimer
 
 
@@ -42,7 +43,6 @@ class Tally:
 
     loss_sum: float = 0.0
     samples: int = 0
-    stalled_at: float = field(default=0.0)
 
 
 @dataclass
@@ -55,16 +55,24 @@ class Trainee:
     model: torch.nn.Module
     wrapped: DistributedDataParallel | None
     optimizer: torch.optim.Optimizer
-    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    loss: Loss
     source: SampleSource
     preprocessing: Preprocessing
     plan: BatchPlan
+    classes: int
     timer: StepTimer
     tally: Tally = field(default_factory=Tally)
 
     def load(self, epoch: int, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Samples of the epoch's order on the device: features (n, *input_shape), labels (n,)."""
-        samples = self.source.take(epoch, start, stop)
+        return self._prepare(self.source.take(epoch, start, stop))
+
+    def evaluate(self) -> float:
+        """The accuracy on the validation samples of all ranks; every rank gets the same value."""
+        blocks = (self._prepare(block) for block in self.source.validation())
+        return accuracy(self.model, blocks, self.classes, self.device)
+
+    def _prepare(self, samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
         features = apply(self.preprocessing, samples.features)
         labels = torch.from_numpy(samples.labels)
         if self.device.type == "cuda":

@@ -66,6 +66,7 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
             source,
             preprocessing,
             job.batch,
+            len(job.source.schema.classes),
             timer,
         )
 
@@ -88,7 +89,7 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
 
 def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - user factories may draw from numpy's global generator
+    np.random.seed(seed)
 
 
 def _device(kind: str) -> torch.device:

@@ -1,0 +1,27 @@
+"""Step 2: local memory or storage nodes, by the size of the set (claims A1.a and A1.c)."""
+
+from __future__ import annotations
+
+from tasks.config import Params
+from tasks.decisions.storage_mode import choose_storage_mode
+from tasks.journal import Journal
+from tasks.records import Measurement, Run, StoragePlan
+from tasks.storage.memory_limits import available_memory_bytes
+from tasks.storage.nodes import absolute_nodes
+
+
+def choose_storage(params: Params, run: Run, measurement: Measurement) -> StoragePlan:
+    """Decide the storage mode; in distributed mode the first `storage.initial_nodes` nodes are used."""
+    manifest = measurement.manifest
+    decision = choose_storage_mode(
+        dataset_bytes=manifest.bytes,
+        decoded_bytes=manifest.decoded_bytes,
+        unknown_because=manifest.unknown_because,
+        capacity_limit=params.storage.capacity_limit,
+        available_bytes=available_memory_bytes(),
+    )
+    Journal(run.journal).decide(decision)
+    if decision.chosen == "local":
+        return StoragePlan("local", (), decision)
+    nodes = absolute_nodes(params.storage.nodes, run.root)[: params.storage.initial_nodes]
+    return StoragePlan("distributed", nodes, decision)

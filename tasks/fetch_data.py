@@ -1,0 +1,43 @@
+"""Step 3: bring the data near. Local mode: the whole set at once. Distributed mode: the nodes are made sure of; the
+shards come with training."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tasks.config import Params
+from tasks.journal import Journal
+from tasks.records import Measurement, Run, StoragePlan
+from tasks.storage.nodes import check_writable
+from tasks.storage.repository import cache_folder
+from tasks.storage.transfer import fetch_set
+
+PROGRESS_SECONDS = 0.2
+
+
+def fetch_data(params: Params, run: Run, measurement: Measurement, plan: StoragePlan) -> None:  # noqa: ARG001
+    """Fill DVC's cache with the verified set (local), or check that every node can be written to (distributed).
+
+    May be repeated: what is here already is only verified. Raises `RetrainingError` naming the file or the node.
+    """
+    if plan.mode == "distributed":
+        with ThreadPoolExecutor(len(plan.nodes)) as pool:
+            list(pool.map(check_writable, plan.nodes))
+        return
+    fetch_set(measurement.manifest, Path(cache_folder(run.root)), _Progress(Journal(run.journal)))
+
+
+class _Progress:
+    """Writes the bytes done to the journal, not more often than a person can see, and the last ones always."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._written_at = 0.0
+
+    def __call__(self, done_bytes: int, total_bytes: int | None) -> None:
+        now = time.monotonic()
+        if done_bytes == total_bytes or now - self._written_at >= PROGRESS_SECONDS:
+            self._written_at = now
+            self._journal.write("progress", branch="fetch", done_bytes=done_bytes, total_bytes=total_bytes)

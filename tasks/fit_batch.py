@@ -1,0 +1,47 @@
+"""Step `fit`: the memory one batch would occupy, predicted, and how it is split where that is more than the device has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tasks.config import Params
+from tasks.decisions.batch_plan import NothingFits, part_of, plan_batch
+from tasks.errors import RetrainingError
+from tasks.journal import Journal
+from tasks.quantities import write_bytes
+from tasks.records import BatchPlan, Branch, Measurement, Run, StoragePlan
+from tasks.storage.description import describe_source
+from tasks.training.device import check_workers, choose_device, device_memory_bytes
+from tasks.training.fit import step_memory, write_preprocessing
+
+
+def fit_batch(
+    params: Params, run: Run, measurement: Measurement, plan: StoragePlan, branch: Branch, workers: int
+) -> BatchPlan:
+    """The batch plan of a branch. Raises `RetrainingError` where not even one sample fits the device."""
+    spec = describe_source(params, run, measurement, plan)
+    samples = write_preprocessing(Path(run.folder) / "preprocessing.json", spec)
+    device = choose_device(params.cluster.device)
+    check_workers(device, workers)
+    asked = params.batch.size
+    batch_size = min(asked, samples)
+    memory, inexact = step_memory(params, measurement.schema, part_of(batch_size, workers), workers)
+    try:
+        batch, decision = plan_batch(
+            batch_size,
+            workers,
+            memory.peak_bytes,
+            device_memory_bytes(device, params.batch.device_memory, workers),
+            params.batch.headroom,
+            lambda: memory.source,
+            inexact,
+            capped_from=asked if asked > samples else None,
+        )
+    except NothingFits as error:
+        raise RetrainingError(
+            f"batch.device_memory: one sample of {measurement.manifest.path} needs {write_bytes(error.needed_bytes)} "
+            f"({error.needed_bytes:,} bytes) and the device has {write_bytes(error.available_bytes)} for it; use a "
+            "smaller model, an optimizer with less state, or a device with more memory"
+        ) from None
+    Journal(run.journal).decide(decision, branch)
+    return batch

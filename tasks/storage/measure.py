@@ -1,0 +1,80 @@
+"""A measured data set: DVC's metadata joined with what the shards say of themselves, before anything is fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tasks.config import Params
+from tasks.errors import ParameterError
+from tasks.records import Manifest, Measurement, Schema
+from tasks.storage.description import held_out_share
+from tasks.storage.footers import Footer, read_footers
+from tasks.storage.resolve import resolve
+from tasks.storage.schema import agree
+from tasks.storage.split import TEST, TRAIN, VALIDATE, parts_of_rows
+from tasks.storage.transfer import stored
+
+
+def measure(params: Params, root: str) -> Measurement:
+    """Resolve and measure the sets that `params.data` names, in the project `root`.
+
+    Raises `ParameterError` for everything in them that training could trip over later.
+    """
+    data = params.data
+    training = resolve(root, data.path, data.rev, data.remote)
+    test = None if data.test_path is None else resolve(root, data.test_path, data.rev, data.remote, "data.test_path")
+    manifests = [training] if test is None else [training, test]
+    objects = [stored(manifest, shard) for manifest in manifests for shard in manifest.shards]
+    footers = read_footers(objects, data.label)
+    of_training, of_test = footers[: len(training.shards)], footers[len(training.shards) :]
+    for key, path, own in (("data.path", data.path, of_training), ("data.test_path", data.test_path, of_test)):
+        if own and not sum(footer.rows for footer in own):
+            raise ParameterError([f"{key}: {path!r} is an empty data set: its {len(own)} shards have no rows"])
+    schema = agree(footers, data.label)
+    measured = with_footers(training, of_training, schema)
+    _check_parts(params, measured)
+    return Measurement(measured, schema, None if test is None else with_footers(test, of_test, schema))
+
+
+def with_footers(manifest: Manifest, footers: Sequence[Footer], schema: Schema) -> Manifest:
+    """The manifest with bytes, rows and decoded bytes of each shard; the total too, where DVC doesn't record it."""
+    row_bytes = schema.width * np.dtype(schema.dtype).itemsize + np.dtype(np.int64).itemsize
+    shards = tuple(
+        replace(shard, bytes=footer.bytes, rows=footer.rows, decoded_bytes=footer.rows * row_bytes)
+        for shard, footer in zip(manifest.shards, footers, strict=True)
+    )
+    if manifest.bytes is not None:
+        return replace(manifest, shards=shards)
+    sizes = [shard.bytes for shard in shards]
+    if None in sizes:
+        unknown_because = f"{manifest.unknown_because}, and the store doesn't say the sizes of its objects"
+        return replace(manifest, shards=shards, unknown_because=unknown_because)
+    return replace(manifest, shards=shards, bytes=sum(size for size in sizes if size), unknown_because=None)
+
+
+def _check_parts(params: Params, manifest: Manifest) -> None:
+    """Refuse a split that leaves a part empty, and more workers than samples to train on."""
+    data = params.data
+    test_share = held_out_share(params)
+    counts = np.zeros(3, dtype=np.int64)
+    for shard in manifest.shards:
+        parts = parts_of_rows(shard.md5, shard.rows or 0, params.seed, data.validation_share, test_share)
+        counts += np.bincount(parts, minlength=3)
+    faults = []
+    if not counts[VALIDATE]:
+        faults.append(
+            f"data.validation_share: {data.validation_share} of {manifest.rows:,} rows leaves none to validate on; "
+            "a larger share is needed, or more rows"
+        )
+    if test_share and not counts[TEST]:
+        faults.append(f"data.test_share: {test_share} of {manifest.rows:,} rows leaves no sample to test on")
+    if params.cluster.workers > counts[TRAIN]:
+        faults.append(
+            f"cluster.workers: {params.cluster.workers} workers for {counts[TRAIN]:,} samples to train on; "
+            "allowed are at most as many"
+        )
+    if faults:
+        raise ParameterError(faults)

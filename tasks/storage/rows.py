@@ -1,0 +1,68 @@
+"""Raw rows of the data set as a pandas frame: what the test is made on, and what a served model is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tasks.config import Params
+from tasks.records import Manifest, Measurement, Run, Schema
+from tasks.storage.description import held_out_share
+from tasks.storage.in_memory import read_cached
+from tasks.storage.parquet import LABEL_TYPES, decode_features, read_table
+from tasks.storage.repository import cache_folder
+from tasks.storage.split import TEST, parts_of_rows
+
+
+def test_rows(params: Params, run: Run, measurement: Measurement) -> pd.DataFrame:
+    """The test samples: columns as in the shards, the label too, in the order of the shards.
+
+    They are the test set's rows, verified through DVC's cache, or the share of the training set that no training sees.
+    Raises `RetrainingError` naming a shard that the store has wrong or not at all.
+    """
+    cache = Path(cache_folder(run.root))
+    schema = measurement.schema
+    if measurement.test is not None:
+        shards = range(len(measurement.test.shards))
+        return _frame([_table(measurement.test, index, cache, schema) for index in shards])
+    manifest, share = measurement.manifest, held_out_share(params)
+    tables = []
+    for index, shard in enumerate(manifest.shards):
+        parts = parts_of_rows(shard.md5, shard.rows or 0, params.seed, params.data.validation_share, share)
+        tables.append(_table(manifest, index, cache, schema).take(np.flatnonzero(parts == TEST)))
+    return _frame(tables)
+
+
+def features_of(frame: pd.DataFrame, schema: Schema) -> NDArray[Any]:
+    """The features of raw rows, decoded as shards are: (rows, schema.width) of schema.dtype; the label may be missing.
+
+    Raises `ValueError` naming a column that is not there or doesn't fit.
+    """
+    missing = [column.name for column in schema.features if column.name not in frame.columns]
+    if missing:
+        raise ValueError(f"the rows lack the column{'s' * (len(missing) > 1)} {', '.join(missing)}")
+    columns = [column.name for column in schema.features]
+    return decode_features(pa.Table.from_pandas(frame[columns], preserve_index=False), schema)
+
+
+def _table(manifest: Manifest, index: int, cache: Path, schema: Schema) -> Any:
+    """A shard's rows with columns in the schema's order and the types that all shards agreed on."""
+    table = read_table(read_cached(manifest, index, cache))
+    columns = {}
+    for column in schema.features:
+        values = table.column(column.name)
+        columns[column.name] = values.cast(pa.float64()) if column.type == "float" and column.length is None else values
+    columns[schema.label] = table.column(schema.label).cast(LABEL_TYPES[schema.label_type])
+    return pa.table(columns)
+
+
+def _frame(tables: list[Any]) -> pd.DataFrame:
+    frames: list[pd.DataFrame] = [table.to_pandas() for table in tables if table.num_rows]
+    if not frames:
+        frames = [tables[0].to_pandas()]
+    return pd.concat(frames, ignore_index=True)

@@ -1,0 +1,45 @@
+"""Opens the source of training samples that a storage plan means, for one rank."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.records import Manifest, Schema, StorageMode
+from tasks.storage.in_memory import InMemorySource
+from tasks.storage.mover import Mover
+from tasks.storage.samples import SampleSource
+from tasks.storage.shard_reader import ShardReader
+from tasks.storage.split import parts_of_set
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """Everything a worker needs to open its data. `nodes` and `cache_folder` are absolute; `look_ahead` in shards;
+    `test_share` is 0 where there is a test set of its own."""
+
+    manifest: Manifest
+    schema: Schema
+    mode: StorageMode
+    nodes: tuple[str, ...]
+    cache_folder: str
+    look_ahead: int
+    seed: int
+    validation_share: float
+    test_share: float
+
+
+def open_source(spec: SourceSpec, rank: int, ranks: int, warn: Callable[[str], None] = LOG.warning) -> SampleSource:
+    """This rank's source. The order of samples is the same in both modes, for any number of ranks and any nodes.
+
+    `warn` is told, from any thread, what went wrong without stopping training. Close the source when done.
+    """
+    parts = parts_of_set(spec.manifest.shards, spec.seed, spec.validation_share, spec.test_share, rank, ranks)
+    if spec.mode == "local":
+        return InMemorySource(spec.manifest, spec.schema, Path(spec.cache_folder), parts, spec.seed)
+    reader = ShardReader(spec.manifest, spec.nodes, places=rank == 0, warn=warn)
+    return Mover(spec.manifest, spec.schema, reader, parts, spec.seed, spec.look_ahead, places=rank == 0)

@@ -1,0 +1,70 @@
+"""A script: predict raw rows with a registered model, in a process that knows nothing but that model.
+
+    python -P tasks/tracking/score.py MODEL_URI ROWS.parquet OUT.json [PARENT_PID]
+
+It is run by its path and imports nothing of this project, so that the `tasks` which the model finds is the one stored
+with it: an old champion is scored by its own code. MLflow's address comes from MLFLOW_TRACKING_URI. OUT.json gets
+`{"predictions": [...]}`. Exit codes: 0; 3 the model's signature can't read the rows; 4 the model can't be had from the
+store; 1 anything else. The last line on stderr says what.
+"""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+CANNOT_READ = 3
+CANNOT_LOAD = 4
+
+
+def main(arguments: list[str]) -> int:
+    uri, rows_file, out_file, *parent = arguments
+    if parent:
+        helper = runpy.run_path(str(Path(__file__).resolve().parents[1] / "parent_death.py"))
+        helper["die_with_parent"](int(parent[0]))
+
+    import mlflow.artifacts
+    import mlflow.pyfunc
+    import pandas as pd
+    from mlflow.exceptions import MlflowException
+
+    rows = pd.read_parquet(rows_file)
+    try:
+        local = mlflow.artifacts.download_artifacts(artifact_uri=uri)
+    except (MlflowException, OSError) as error:
+        return _fail(CANNOT_LOAD, f"{uri}: {error}")
+    model = mlflow.pyfunc.load_model(local)
+    try:
+        predictions = model.predict(_as_signed(rows, model.metadata.get_input_schema()))
+    except MlflowException as error:
+        return _fail(CANNOT_READ, f"{uri}: {error}")
+    column = predictions["prediction"].tolist()
+    Path(out_file).write_text(json.dumps({"predictions": column}), encoding="utf-8")
+    return 0
+
+
+def _as_signed(rows: Any, schema: Any) -> Any:
+    """Rows whose numbers have the types of the signature wherever that changes no value: 3 for 3.0, and back."""
+    if schema is None:
+        return rows
+    rows = rows.copy()
+    for column in schema.inputs:
+        if column.name not in rows:
+            continue
+        kind = rows[column.name].dtype.kind
+        wanted = str(getattr(column.type, "name", ""))
+        if wanted == "double" and kind in "iu":
+            rows[column.name] = rows[column.name].astype("float64")
+        elif wanted == "long" and kind == "f" and (rows[column.name] % 1 == 0).all():
+            rows[column.name] = rows[column.name].astype("int64")
+    return rows
+
+
+def _fail(code: int, message: str) -> int:
+    print(" ".join(message.split()), file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,62 @@
+"""Which kind of device a run trains on, and how many bytes one of them has for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Literal
+
+import torch
+
+from tasks.errors import ParameterError, RetrainingError
+from tasks.storage.memory_limits import available_memory_bytes
+
+# On a CPU the heap grows beyond the tensors in it by a factor that depends on the net; measured 1.1 to 4.5.
+CPU_HEAP_FACTOR = 2.0
+
+_CUDA_QUERY = """
+import torch
+device = torch.device("cuda", 0)
+free, total = torch.cuda.mem_get_info(device)
+share = torch.cuda.get_per_process_memory_fraction(device)
+print(min(free + torch.cuda.memory_reserved(device), int(share * total)))
+"""
+QUERY_SECONDS = 60.0
+
+
+def choose_device(kind: Literal["auto", "cpu", "cuda", "mps"]) -> str:
+    """The kind of device: the best there is for `auto`. Raises `ParameterError` for one that isn't there."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if kind == "auto":
+        return next(name for name, found in there.items() if found)
+    if not there[kind]:
+        found = ", ".join(name for name, present in there.items() if present)
+        raise ParameterError([f"cluster.device: {kind!r} is not here; allowed on this machine are auto, {found}"])
+    return kind
+
+
+def check_workers(device: str, workers: int) -> None:
+    """Raises `ParameterError` for more workers than accelerators; on a CPU workers are processes."""
+    count = torch.cuda.device_count() if device == "cuda" else 1
+    if device != "cpu" and workers > count:
+        raise ParameterError([f"cluster.workers: {workers} is more than the {count} {device} devices of this machine"])
+
+
+def device_memory_bytes(device: str, setting: int | Literal["auto"], processes: int) -> int:
+    """Bytes that one of `processes` workers may occupy on its device.
+
+    CUDA is asked in a process of its own, so that the caller keeps no context on the device: free memory plus what the
+    allocator holds, capped by the process's fraction. On a CPU the processes share the memory that this one may use.
+    """
+    if setting != "auto":
+        return setting
+    if device == "cuda":
+        found = subprocess.run(
+            [sys.executable, "-c", _CUDA_QUERY], capture_output=True, text=True, timeout=QUERY_SECONDS, check=False
+        )
+        if found.returncode:
+            raise RetrainingError(f"the memory of the CUDA device can't be read: {found.stderr.strip()[-300:]}")
+        return int(found.stdout)
+    if device == "mps":
+        return int(torch.mps.recommended_max_memory()) - int(torch.mps.driver_allocated_memory())
+    return int(available_memory_bytes() / CPU_HEAP_FACTOR / processes)

@@ -1,0 +1,56 @@
+"""Raw features into what a model sees: centred and scaled by what was fitted on training rows, in the sample's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tasks.records import Schema
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """`mean` and `scale` hold one number for an image (all pixels alike) or one a feature."""
+
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+    input_shape: tuple[int, ...]
+
+
+def fit_preprocessing(blocks: Iterable[NDArray[Any]], schema: Schema) -> Preprocessing:
+    """Mean and standard deviation of blocks (n, width) of training rows, merged block by block; NaN is left out.
+
+    The update is Chan's: counts, means and sums of squared deviations of two sets give those of their union. A feature
+    that doesn't vary keeps a scale of 1.
+    """
+    columns = 1 if len(schema.input_shape) == 3 else schema.width
+    count, mean, squares = np.zeros(columns), np.zeros(columns), np.zeros(columns)
+    for block in blocks:
+        values = block.astype(np.float64).reshape(-1, columns)
+        valid = ~np.isnan(values)
+        added = valid.sum(axis=0)
+        safe = np.maximum(added, 1)
+        own_mean = np.where(valid, values, 0.0).sum(axis=0) / safe
+        own_squares = np.where(valid, (values - own_mean) ** 2, 0.0).sum(axis=0)
+        total = np.maximum(count + added, 1)
+        difference = own_mean - mean
+        squares += own_squares + np.where(added > 0, difference**2 * count * added / total, 0.0)
+        mean = np.where(added > 0, mean + difference * added / total, mean)
+        count += added
+    deviation = np.sqrt(squares / np.maximum(count, 1))
+    scale = np.where(deviation > 0, deviation, 1.0)
+    return Preprocessing(tuple(mean.tolist()), tuple(scale.tolist()), schema.input_shape)
+
+
+def apply(preprocessing: Preprocessing, features: NDArray[Any]) -> torch.Tensor:
+    """Features (n, width) as float32 (n, *input_shape); a missing value becomes 0, which is the mean."""
+    values = torch.from_numpy(np.ascontiguousarray(features)).to(torch.float32)
+    mean = torch.tensor(preprocessing.mean, dtype=torch.float32)
+    scale = torch.tensor(preprocessing.scale, dtype=torch.float32)
+    scaled = torch.nan_to_num((values - mean) / scale, nan=0.0, posinf=None, neginf=None)
+    return scaled.reshape(len(values), *preprocessing.input_shape)

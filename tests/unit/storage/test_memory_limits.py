@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+from tasks.storage.memory_limits import available_memory_bytes
+
+MIB = 1 << 20
+
+
+def group(folder: Path, **files: str | int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / f"memory.{name}").write_text(f"{content}\n")
+
+
+def member_of(root: Path, *lines: str) -> Path:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text("\n".join(lines) + "\n")
+    return root
+
+
+def test_a_group_of_version_2_leaves_its_limit_minus_its_working_set(tmp_path: Path) -> None:
+    """Page cache is not counted as used: it is given back when it is needed."""
+    root = member_of(tmp_path, "0::/job")
+    group(root / "sys/fs/cgroup/job", max=400 * MIB, current=300 * MIB, stat=f"anon 5\ninactive_file {250 * MIB}")
+    assert available_memory_bytes(root) == 350 * MIB
+
+
+def test_a_group_of_version_1_leaves_its_limit_minus_its_working_set(tmp_path: Path) -> None:
+    root = member_of(tmp_path, "5:cpu,cpuacct:/job", "4:memory:/job")
+    group(
+        root / "sys/fs/cgroup/memory/job",
+        limit_in_bytes=400 * MIB,
+        usage_in_bytes=300 * MIB,
+        stat=f"inactive_file 1\ntotal_inactive_file {100 * MIB}",
+    )
+    assert available_memory_bytes(root) == 200 * MIB
+
+
+def test_the_tightest_of_all_ancestors_counts(tmp_path: Path) -> None:
+    root = member_of(tmp_path, "0::/outer/inner")
+    group(root / "sys/fs/cgroup/outer", max=100 * MIB, current=40 * MIB, stat="inactive_file 0")
+    group(root / "sys/fs/cgroup/outer/inner", max="max", current=10 * MIB, stat="inactive_file 0")
+    assert available_memory_bytes(root) == 60 * MIB
+
+
+def test_inside_a_container_the_group_is_the_mount_itself(tmp_path: Path) -> None:
+    root = member_of(tmp_path, "4:memory:/docker/0123")
+    group(root / "sys/fs/cgroup/memory", limit_in_bytes=90 * MIB, usage_in_bytes=20 * MIB, stat="total_inactive_file 0")
+    assert available_memory_bytes(root) == 70 * MIB
+
+
+def test_a_group_that_is_over_its_limit_leaves_nothing(tmp_path: Path) -> None:
+    root = member_of(tmp_path, "0::/job")
+    group(root / "sys/fs/cgroup/job", max=100 * MIB, current=150 * MIB, stat="inactive_file 0")
+    assert available_memory_bytes(root) == 0
+
+
+def test_without_limits_the_machine_counts(tmp_path: Path) -> None:
+    root = member_of(tmp_path, "4:memory:/", "0::/")
+    group(root / "sys/fs/cgroup/memory", limit_in_bytes=9223372036854771712, usage_in_bytes=5, stat="cache 0")
+    assert abs(available_memory_bytes(root) - psutil.virtual_memory().available) < 512 * MIB
