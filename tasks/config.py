@@ -79,7 +79,7 @@ class Model(Section):
 
 class Optimizer(Section):
     name: str = "sgd"
-    learning_rate: Positive = 0.02
+    learning_rate: Positive = 0.007
     arguments: dict[str, Any] = {}
 
 
@@ -92,7 +92,7 @@ class Batch(Section):
 
 
 class Pretrain(Section):
-    duration: Seconds = 2.0
+    duration: Seconds = 1.5
     target_accuracy: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.93
     max_steps: Steps | None = None
     evaluate_every: Seconds = 2.0

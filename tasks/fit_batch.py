@@ -1,4 +1,4 @@
-"""Step `fit`: the memory one batch would occupy, predicted, and how it is split where that is more than the device has."""
+"""Step `fit`: predict the memory that one batch would occupy, and split it where that is more than the device has."""
 
 from __future__ import annotations
 

@@ -16,6 +16,11 @@ class NothingFits(Exception):
         self.available_bytes = available_bytes
 
 
+def part_of(batch_size: int, workers: int) -> int:
+    """The most samples that a worker takes of a batch."""
+    return -(-batch_size // workers)
+
+
 def part_sizes(samples: int, micro_batch: int) -> list[int]:
     """A part in as few passes as micro-batches of that size allow; sizes differ by at most one. None for no sample."""
     if samples == 0:
@@ -38,10 +43,10 @@ def plan_batch(
     """The plan, and the decision `batch_plan`.
 
     `peak_bytes(n, accumulating)` predicts the peak of a step on n samples, alone or as one of several passes whose
-    gradients stay resident; `source` says where it has that from. `capped_from` is the batch size that was asked for where it is more than there are samples.
-    Raises `NothingFits`.
+    gradients stay resident; `source` says where it has that from, once it was asked. `capped_from` is the batch size
+    that was asked for where it is more than there are samples. Raises `NothingFits`.
     """
-    part = -(-batch_size // workers)
+    part = part_of(batch_size, workers)
     usable = int(budget_bytes * (1 - headroom))
     whole = peak_bytes(part, False)
     if whole <= usable:
@@ -51,9 +56,7 @@ def plan_batch(
         micro = max(part_sizes(part, micro))
         peak = peak_bytes(micro, True)
     passes = len(part_sizes(part, micro))
-    plan = BatchPlan(
-        batch_size, workers, part, micro, passes, peak, whole, budget_bytes, source(), inexact_layers
-    )
+    plan = BatchPlan(batch_size, workers, part, micro, passes, peak, whole, budget_bytes, source(), inexact_layers)
     said = [
         f"a part of {part} samples needs {whole:,} bytes, {'which fits' if passes == 1 else 'more than'} "
         f"the {usable:,} usable bytes of the device"

@@ -25,7 +25,7 @@ def print_ending(console: Console, report: Report, run: Run, params: Params, war
         console.print(_decision_table(report))
     else:
         for decision in report["decisions"]:
-            _line(console, f"decision {decision['name']}: {decision['chosen']}, because {decision['because']}")
+            _line(console, f"{decision['name']} = {decision['chosen']}: {decision['because']}")
     for message in warned:
         _line(console, f"warning: {message}")
     words, _ = OUTCOMES.get(report["outcome"], (str(report["outcome"]), ""))

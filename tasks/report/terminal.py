@@ -74,7 +74,7 @@ class Terminal:
             case "warning":
                 display.line(f"warning: {event['message']}")
             case "decision" if self._is_news(event):
-                display.line(f"{event['name']}: {event['chosen']}, because {event['because']}")
+                display.line(f"{event['name']} = {event['chosen']}: {event['because']}")
 
     def _is_news(self, decision: Event) -> bool:
         name, chosen = decision["name"], decision["chosen"]

@@ -18,23 +18,25 @@ def accuracy(
 ) -> float:
     """Correct samples over all samples, of blocks of features and labels; NaN if there is none.
 
-    A sample whose outputs are not finite counts as wrong. With a process group every rank gives its own blocks and all
+    A sample counts as wrong when its largest output is NaN or infinite. The model's modes are as they were afterwards,
+    layer by layer. With a process group every rank gives its own blocks and all
     get the same value, from counts that are added as integers.
     """
     metric = MulticlassAccuracy(num_classes=max(2, classes), average="micro", sync_on_compute=False).to(device)
-    was_training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     correct = torch.zeros(2, dtype=torch.int64, device=device)
     try:
         for features, labels in blocks:
             outputs = model(features)
-            finite = torch.isfinite(outputs).all(dim=1)
+            finite = torch.isfinite(outputs.amax(dim=1))
             if bool(finite.any()):
                 metric.update(outputs[finite].argmax(dim=1), labels[finite])
             correct[1] += len(labels)
         correct[0] = int(torch.as_tensor(metric.tp).sum()) if metric.update_called else 0
     finally:
-        model.train(was_training)
+        for module, training in modes:
+            module.training = training
     if dist.is_initialized():
         dist.all_reduce(correct)
     right, total = correct.tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ class Checkpoint:
 
 
 def fingerprint(params: Params, schema: Schema) -> str:
-    """What a checkpoint must have in common with a run to go on with it: model, loss, optimizer, seed, and the schema."""
+    """What a checkpoint and a run that goes on with it must share: model, loss, optimizer, batch, seed and schema."""
     parts = {
         "model": params.model.model_dump(mode="json", exclude={"allowed_packages", "metric"}),
         "optimizer": params.optimizer.model_dump(mode="json"),
+        "batch_size": params.batch.size,
         "seed": params.seed,
         "label": schema.label,
         "features": [[column.name, column.type, column.length] for column in schema.features],
@@ -58,8 +60,8 @@ def load_checkpoint(path: Path, fingerprint: str, device: torch.device) -> Check
     """Read a checkpoint; None if it is another model's, or can't be read as one."""
     try:
         content = torch.load(path, map_location=device, weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError):
+    except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError):
         return None
-    if content.get("fingerprint") != fingerprint:
+    if not isinstance(content, dict) or content.get("fingerprint") != fingerprint:
         return None
     return Checkpoint(content["model"], content["optimizer"], content["progress"])

@@ -16,10 +16,13 @@ CPU_HEAP_FACTOR = 2.0
 
 _CUDA_QUERY = """
 import torch
-device = torch.device("cuda", 0)
-free, total = torch.cuda.mem_get_info(device)
-share = torch.cuda.get_per_process_memory_fraction(device)
-print(min(free + torch.cuda.memory_reserved(device), int(share * total)))
+import sys
+rooms = []
+for device in range(int(sys.argv[1])):
+    free, total = torch.cuda.mem_get_info(device)
+    share = torch.cuda.get_per_process_memory_fraction(device)
+    rooms.append(min(free + torch.cuda.memory_reserved(device), int(share * total)))
+print(min(rooms))
 """
 QUERY_SECONDS = 60.0
 
@@ -43,7 +46,7 @@ def check_workers(device: str, workers: int) -> None:
 
 
 def device_memory_bytes(device: str, setting: int | Literal["auto"], processes: int) -> int:
-    """Bytes that one of `processes` workers may occupy on its device.
+    """Bytes that each of `processes` workers may occupy on its device, the smallest of them.
 
     CUDA is asked in a process of its own, so that the caller keeps no context on the device: free memory plus what the
     allocator holds, capped by the process's fraction. On a CPU the processes share the memory that this one may use.
@@ -52,7 +55,11 @@ def device_memory_bytes(device: str, setting: int | Literal["auto"], processes: 
         return setting
     if device == "cuda":
         found = subprocess.run(
-            [sys.executable, "-c", _CUDA_QUERY], capture_output=True, text=True, timeout=QUERY_SECONDS, check=False
+            [sys.executable, "-c", _CUDA_QUERY, str(processes)],
+            capture_output=True,
+            text=True,
+            timeout=QUERY_SECONDS,
+            check=False,
         )
         if found.returncode:
             raise RetrainingError(f"the memory of the CUDA device can't be read: {found.stderr.strip()[-300:]}")

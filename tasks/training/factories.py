@@ -46,10 +46,12 @@ def build_model(settings: Model, schema: Schema) -> nn.Module:
     factory = _find("model.factory", settings.factory, MODELS, settings.allowed_packages)
     try:
         model = factory(input_shape=schema.input_shape, classes=len(schema.classes), **settings.arguments)
-    except (TypeError, ValueError, RuntimeError) as error:
-        shown = " ".join(str(error).split())
+    except Exception as error:  # a user's factory may raise anything; it is said in one line
         raise ParameterError(
-            [f"model.arguments: {settings.factory!r} can't be built with {settings.arguments}: {shown}"]
+            [
+                f"model.arguments: {settings.factory!r} can't be built with input_shape={schema.input_shape}, "
+                f"classes={len(schema.classes)} and {settings.arguments}: {in_one_line(error)}"
+            ]
         ) from error
     if not isinstance(model, nn.Module):
         raise ParameterError(
@@ -59,8 +61,12 @@ def build_model(settings: Model, schema: Schema) -> nn.Module:
 
 
 def build_loss(settings: Model) -> Loss:
-    """The loss, a mean over the samples of (outputs, labels). Raises `ParameterError`."""
-    loss: Loss = _find("model.loss", settings.loss, LOSSES, settings.allowed_packages)
+    """The loss, a mean over the samples of (outputs, labels); a class is made one first. Raises `ParameterError`."""
+    found: Any = _find("model.loss", settings.loss, LOSSES, settings.allowed_packages)
+    try:
+        loss: Loss = found() if inspect.isclass(found) else found
+    except Exception as error:  # likewise
+        raise ParameterError([f"model.loss: {settings.loss!r} can't be made: {in_one_line(error)}"]) from error
     return loss
 
 
@@ -78,9 +84,10 @@ def build_optimizer(settings: Optimizer, model: nn.Module) -> torch.optim.Optimi
         raise ParameterError([f"optimizer.name: {settings.name!r} is not known; allowed are {allowed}"])
     try:
         optimizer: torch.optim.Optimizer = kind(model.parameters(), lr=settings.learning_rate, **settings.arguments)
-    except (TypeError, ValueError) as error:
-        shown = " ".join(str(error).split())
-        raise ParameterError([f"optimizer.arguments: {settings.arguments} for {settings.name!r}: {shown}"]) from None
+    except Exception as error:  # optimizers check their arguments in their own ways
+        raise ParameterError(
+            [f"optimizer.arguments: {settings.arguments} for {settings.name!r}: {in_one_line(error)}"]
+        ) from error
     return optimizer
 
 
@@ -96,11 +103,9 @@ def _find(key: str, name: str, known: dict[str, Callable[..., Any]], allowed_pac
         found: Any = import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise ParameterError([f"{key}: {name!r} can't be found: {error}; {rule}"]) from None
-    is_model = inspect.isclass(found) and issubclass(found, nn.Module)
-    is_allowed = callable(found) and module_name.split(".")[0] in allowed_packages
-    if not (is_model or getattr(found, _MARK, False) or is_allowed):
+    except Exception as error:  # importing runs the user's module, which may raise anything
+        raise ParameterError([f"{key}: {name!r} can't be found: {in_one_line(error)}; {rule}"]) from error
+    if not _may_be_called(found, module_name, allowed_packages):
         raise ParameterError(
             [
                 f"{key}: {name!r} is refused: it must be an nn.Module subclass, a function marked with model_factory, "
@@ -108,3 +113,21 @@ def _find(key: str, name: str, known: dict[str, Callable[..., Any]], allowed_pac
             ]
         )
     return found
+
+
+def _may_be_called(found: Any, module_name: str, allowed_packages: tuple[str, ...]) -> bool:
+    """Whether what was found is a model, is marked, or comes from an allowed package.
+
+    What a module of an allowed package has only imported (`examples.mine:os.system`) doesn't come from there.
+    """
+    if inspect.isclass(found) and issubclass(found, nn.Module):
+        return True
+    if inspect.isfunction(found) and vars(found).get(_MARK) is True:
+        return True
+    homes = {module_name.split(".")[0], str(getattr(found, "__module__", "")).split(".")[0]}
+    return callable(found) and homes <= set(allowed_packages)
+
+
+def in_one_line(error: Exception) -> str:
+    """The kind and text of an error, without line breaks, cut where it gets long."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:400]

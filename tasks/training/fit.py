@@ -25,7 +25,7 @@ BLOCK_SAMPLES = 1_000
 
 
 def write_preprocessing(file: Path, spec: SourceSpec) -> int:
-    """Fit mean and scale on the first training samples of the set and write them. Returns the training samples there are."""
+    """Fit mean and scale on the first training samples and write them. Returns how many training samples there are."""
     source = open_source(spec, 0, 1)
     try:
         if not file.exists():

@@ -29,8 +29,9 @@ class StepMemory:
     activations, gradients and the optimizer's state, and with several workers what they exchange gradients and weights
     in. It is a later step that counts, when the optimizer has its state.
 
-    `build` makes a fresh model and its optimizer; it is called under the trace, and torch's random state is kept. `part`
-    is the number of samples that a worker takes of a batch. `source` is "trace", or "probe" once fake tensors have failed.
+    `build` makes a fresh model and its optimizer; it is called under the trace, and torch's random state is kept.
+    `part` is the number of samples that a worker takes of a batch. `source` is "trace", or "probe" once fake tensors
+    have failed.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ def _prime(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         for name, value in state.items():
             if isinstance(value, torch.Tensor) and value.dim() == 0:
                 # A count that a fake step has changed has lost its value, which the next step asks for.
-                state[name] = torch.ones((), dtype=value.dtype)
+                state[name] = torch.tensor(1, dtype=value.dtype)
 
 
 def _exchange_buffers(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Raw features into what a model sees: centred and scaled by what was fitted on training rows, in the sample's shape."""
+"""Raw features into what a model sees: centred and scaled by what was fitted on training rows, in a sample's shape."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from tasks.records import Schema
 
+# Relative to the mean.
+ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class Preprocessing:
@@ -23,34 +26,35 @@ class Preprocessing:
 
 
 def fit_preprocessing(blocks: Iterable[NDArray[Any]], schema: Schema) -> Preprocessing:
-    """Mean and standard deviation of blocks (n, width) of training rows, merged block by block; NaN is left out.
+    """Mean and standard deviation of blocks (n, width) of training rows, merged block by block.
 
     The update is Chan's: counts, means and sums of squared deviations of two sets give those of their union. A feature
-    that doesn't vary keeps a scale of 1.
+    that doesn't vary keeps a scale of 1. Missing (NaN) and infinite values are left out.
     """
     columns = 1 if len(schema.input_shape) == 3 else schema.width
     count, mean, squares = np.zeros(columns), np.zeros(columns), np.zeros(columns)
     for block in blocks:
         values = block.astype(np.float64).reshape(-1, columns)
-        valid = ~np.isnan(values)
+        valid = np.isfinite(values)
         added = valid.sum(axis=0)
         safe = np.maximum(added, 1)
         own_mean = np.where(valid, values, 0.0).sum(axis=0) / safe
-        own_squares = np.where(valid, (values - own_mean) ** 2, 0.0).sum(axis=0)
+        own_squares = (np.where(valid, values - own_mean, 0.0) ** 2).sum(axis=0)
         total = np.maximum(count + added, 1)
         difference = own_mean - mean
         squares += own_squares + np.where(added > 0, difference**2 * count * added / total, 0.0)
         mean = np.where(added > 0, mean + difference * added / total, mean)
         count += added
     deviation = np.sqrt(squares / np.maximum(count, 1))
-    scale = np.where(deviation > 0, deviation, 1.0)
+    # Rounding leaves a constant feature a tiny deviation, which must not become its scale.
+    scale = np.where(deviation > ROUNDING * np.abs(mean), deviation, 1.0)
     return Preprocessing(tuple(mean.tolist()), tuple(scale.tolist()), schema.input_shape)
 
 
 def apply(preprocessing: Preprocessing, features: NDArray[Any]) -> torch.Tensor:
-    """Features (n, width) as float32 (n, *input_shape); a missing value becomes 0, which is the mean."""
+    """Features (n, width) as float32 (n, *input_shape); what is missing or infinite becomes 0, which is the mean."""
     values = torch.from_numpy(np.ascontiguousarray(features)).to(torch.float32)
     mean = torch.tensor(preprocessing.mean, dtype=torch.float32)
     scale = torch.tensor(preprocessing.scale, dtype=torch.float32)
-    scaled = torch.nan_to_num((values - mean) / scale, nan=0.0, posinf=None, neginf=None)
+    scaled = torch.nan_to_num((values - mean) / scale, nan=0.0, posinf=0.0, neginf=0.0)
     return scaled.reshape(len(values), *preprocessing.input_shape)

@@ -1,7 +1,7 @@
 """A trained model as a folder that answers raw rows, in any process that has the `tasks` package.
 
-`model.json` says how to build it and how rows become samples, `weights.pt` holds its state. `_load_pyfunc` is what MLflow
-calls to load it; nothing here imports MLflow.
+`model.json` says how to build it and how rows become samples, `weights.pt` holds its state. `_load_pyfunc` is what
+MLflow calls to load it; nothing here imports MLflow.
 """
 
 from __future__ import annotations
