@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tasks.config import Params
-from tasks.decisions.batch_plan import NothingFits, part_of, plan_batch
+from tasks.decisions.batch_plan import NothingFitsError, part_of, plan_batch
 from tasks.errors import RetrainingError
 from tasks.journal import Journal
 from tasks.quantities import write_bytes
@@ -37,7 +37,7 @@ def fit_batch(
             inexact,
             capped_from=asked if asked > samples else None,
         )
-    except NothingFits as error:
+    except NothingFitsError as error:
         raise RetrainingError(
             f"batch.device_memory: one sample of {measurement.manifest.path} needs {write_bytes(error.needed_bytes)} "
             f"({error.needed_bytes:,} bytes) and the device has {write_bytes(error.available_bytes)} for it; use a "

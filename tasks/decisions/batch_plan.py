@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tasks.records import BatchPlan, Decision
 
 
-class NothingFits(Exception):
+class NothingFitsError(Exception):
     """Not even one sample fits the device."""
 
     def __init__(self, needed_bytes: int, available_bytes: int) -> None:
@@ -44,7 +44,7 @@ def plan_batch(
 
     `peak_bytes(n, accumulating)` predicts the peak of a step on n samples, alone or as one of several passes whose
     gradients stay resident; `source` says where it has that from, once it was asked. `capped_from` is the batch size
-    that was asked for where it is more than there are samples. Raises `NothingFits`.
+    that was asked for where it is more than there are samples. Raises `NothingFitsError`.
     """
     part = part_of(batch_size, workers)
     usable = int(budget_bytes * (1 - headroom))
@@ -88,7 +88,7 @@ def plan_batch(
 
 def _largest_that_fits(part: int, peak_bytes: Callable[[int], int], usable: int) -> int:
     if peak_bytes(1) > usable:
-        raise NothingFits(peak_bytes(1), usable)
+        raise NothingFitsError(peak_bytes(1), usable)
     fits, over = 1, part
     while over - fits > 1:
         middle = (fits + over) // 2

@@ -71,6 +71,8 @@ class Terminal:
                 display.progress(event)
             case "branch_ended":
                 display.ended(event)
+            case "note":
+                display.line(event["message"])
             case "warning":
                 display.line(f"warning: {event['message']}")
             case "decision" if self._is_news(event):

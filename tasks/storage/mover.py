@@ -193,10 +193,8 @@ class Mover:
 
     def _next_ahead(self) -> _Job | None:
         """The first shard from `done` on that is not here, if it is at most `look_ahead` beyond those in use."""
-        if not self.samples_per_epoch:
-            return None
-        epoch, ahead = self._done[0], 0
-        while True:
+        ahead = 0
+        for epoch in (self._done[0], self._done[0] + 1):
             order = self._orders.known(epoch)
             if order is None:
                 return _Job("order", epoch, 0)
@@ -208,7 +206,7 @@ class Mover:
                     return None
                 if (epoch, shard) not in self._slots:
                     return _Job("move", epoch, shard)
-            epoch += 1
+        return None
 
     def _next_validation(self) -> _Job | None:
         # From the end of the shards that training comes to last, so that both don't read the same shard.

@@ -68,7 +68,7 @@ def epoch_order(counts: Sequence[int], seed: int, epoch: int, spread: int = SPRE
 
 
 class Orders:
-    """The orders of the last few epochs, each computed once; threads may share it."""
+    """The orders of the few epochs that were asked for last; threads may share it."""
 
     KEPT = 3
 
@@ -85,8 +85,8 @@ class Orders:
     def of(self, epoch: int) -> EpochOrder:
         """The order, computed if need be."""
         with self._lock:
-            if epoch not in self._orders:
-                self._orders[epoch] = epoch_order(self._counts, self._seed, epoch)
-                for old in sorted(self._orders)[: -self.KEPT]:
-                    del self._orders[old]
-            return self._orders[epoch]
+            order = self._orders.pop(epoch, None) or epoch_order(self._counts, self._seed, epoch)
+            self._orders[epoch] = order
+            for unused in list(self._orders)[: -self.KEPT]:
+                del self._orders[unused]
+            return order

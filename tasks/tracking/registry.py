@@ -18,6 +18,7 @@ from tasks.tracking.failures import is_gone, is_refused
 
 if TYPE_CHECKING:
     import pandas as pd
+    from mlflow.entities import LoggedModel
     from mlflow.models import ModelSignature
 
 CHAMPION = "champion"
@@ -79,7 +80,7 @@ def log_model(
             store.client.log_model_artifacts(logged.model_id, str(built))
         store.client.finalize_logged_model(logged.model_id, "READY")
         store.client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
-        return _register(store, name, logged.model_id, run_id)
+        return _register(store, name, logged, run_id)
 
 
 def champion(store: Store, name: str) -> RegisteredModel | None:
@@ -152,14 +153,18 @@ def _type_of(column: pd.Series) -> Any:
     return kinds.get(column.dtype.kind, DataType.string)
 
 
-def _register(store: Store, name: str, model_id: str, run_id: str) -> RegisteredModel:
+def _register(store: Store, name: str, logged: LoggedModel, run_id: str) -> RegisteredModel:
     try:
         store.client.create_registered_model(name)
     except Exception as error:
         # It is there already, with earlier versions.
         if not is_refused(error):
             raise
+    # A server looks the logged model up by its id, and takes no foreign place. Used without one, MLflow would look in its
+    # global default store instead, so it is told the place.
+    by_server = store.uri.startswith(("http://", "https://"))
+    source = f"models:/{logged.model_id}" if by_server else logged.artifact_location
     version = store.client.create_model_version(
-        name, source=f"models:/{model_id}", run_id=run_id, model_id=model_id, await_creation_for=30
+        name, source=source, run_id=run_id, model_id=logged.model_id, await_creation_for=30
     )
     return RegisteredModel(name, str(version.version))

@@ -35,12 +35,20 @@ def try_model(params: Params, schema: Schema) -> None:
             [f"model.factory: {name!r} returns {found} for {samples} samples; must be {(samples, classes)}"]
         )
     try:
-        value = loss(outputs, torch.zeros(samples, dtype=torch.int64))
+        labels = torch.zeros(samples, dtype=torch.int64)
+        value, twice = loss(outputs, labels), loss(torch.cat([outputs, outputs]), torch.cat([labels, labels]))
     except Exception as error:  # likewise
         raise ParameterError(
             [f"model.loss: {params.model.loss!r} does not take the outputs: {in_one_line(error)}"]
         ) from error
     if not isinstance(value, torch.Tensor) or value.dim() != 0:
         raise ParameterError([f"model.loss: {params.model.loss!r} must return one number, the mean over the samples"])
+    if not torch.allclose(value, twice, rtol=1e-4, equal_nan=True):
+        raise ParameterError(
+            [
+                f"model.loss: {params.model.loss!r} must be the mean over the samples, but gives {float(value):.6g} for "
+                f"{samples} samples and {float(twice):.6g} for the same ones twice"
+            ]
+        )
     if not value.requires_grad:
         raise ParameterError([f"model.factory: {name!r} gives outputs that no gradient flows back from"])

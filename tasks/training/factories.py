@@ -63,10 +63,12 @@ def build_model(settings: Model, schema: Schema) -> nn.Module:
 def build_loss(settings: Model) -> Loss:
     """The loss, a mean over the samples of (outputs, labels); a class is made one first. Raises `ParameterError`."""
     found: Any = _find("model.loss", settings.loss, LOSSES, settings.allowed_packages)
-    try:
-        loss: Loss = found() if inspect.isclass(found) else found
-    except Exception as error:  # likewise
-        raise ParameterError([f"model.loss: {settings.loss!r} can't be made: {in_one_line(error)}"]) from error
+    if inspect.isclass(found):
+        try:
+            found = found()
+        except Exception as error:  # likewise
+            raise ParameterError([f"model.loss: {settings.loss!r} can't be made: {in_one_line(error)}"]) from error
+    loss: Loss = found
     return loss
 
 

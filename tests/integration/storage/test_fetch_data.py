@@ -39,7 +39,7 @@ def cached(root: Path, md5: str) -> Path:
 
 
 def dvc(root: Path, *arguments: str) -> str:
-    command = [Path(sys.executable).with_name("dvc"), *arguments]
+    command = [str(Path(sys.executable).with_name("dvc")), *arguments]
     environment = {**os.environ, "DVC_NO_ANALYTICS": "1"}
     return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True, env=environment).stdout
 

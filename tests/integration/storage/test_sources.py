@@ -13,9 +13,12 @@ from dataclasses import replace
 from hashlib import md5
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
+from tasks.choose_storage import choose_storage
 from tasks.config import Params
 from tasks.errors import RetrainingError
 from tasks.measure_dataset import measure_dataset
@@ -23,8 +26,10 @@ from tasks.records import Measurement, StorageMode
 from tasks.storage.description import describe_source
 from tasks.storage.mover import Mover
 from tasks.storage.nodes import absolute_nodes
+from tasks.storage.order import epoch_order
 from tasks.storage.samples import SampleSource
 from tasks.storage.source import SourceSpec, open_source
+from tasks.storage.split import parts_of_set
 from tests.support.repositories import (
     cut_in_half,
     make_repository,
@@ -192,9 +197,6 @@ def test_training_starts_while_later_shards_are_not_there_yet(tmp_path: Path, pr
 
 def epoch_shards(project: Project) -> list[int]:
     """The shards of the first epoch by their first use."""
-    from tasks.storage.order import epoch_order
-    from tasks.storage.split import parts_of_set
-
     spec = project.spec
     counts = parts_of_set(spec.manifest.shards, spec.seed, spec.validation_share, spec.test_share, 0, 1).counts
     return list(epoch_order(counts, spec.seed, 0).sequence)
@@ -337,35 +339,30 @@ def test_a_damaged_shard_in_the_cache_never_reaches_memory(tmp_path: Path, proje
     assert epoch([project.open(mode="local")], 0) == expected
 
 
-def test_waiting_for_data_is_counted(tmp_path: Path, projects: Callable[..., Project]) -> None:
+class SlowStore(LocalFileSystem):  # type: ignore[misc]
+    """A folder that answers late."""
+
+    protocol = "slow"
+    seconds = 0.2
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: object) -> bytes:
+        time.sleep(self.seconds)
+        content: bytes = super().cat_file(path, start, end, **options)
+        return content
+
+
+def test_waiting_for_data_is_counted_and_nothing_else(tmp_path: Path, projects: Callable[..., Project]) -> None:
+    fsspec.register_implementation("slow", SlowStore, clobber=True)
     project = projects(tmp_path, tables(*[12] * 4))
-    slow = slow_store(project, seconds=0.2)
+    shards = tuple(replace(shard, url=f"slow://{shard.url}") for shard in project.spec.manifest.shards)
+    project.spec = replace(project.spec, manifest=replace(project.spec.manifest, shards=shards))
     source = project.open()
     source.take(0, 0, 3)
-    assert source.stalled_seconds >= 0.15
     stalled = source.stalled_seconds
+    assert stalled >= 0.15
+    time.sleep(0.1)
     source.take(0, 0, 3)
     assert source.stalled_seconds - stalled < 0.05
-    slow.set()
-
-
-def slow_store(project: Project, seconds: float) -> threading.Event:
-    """Hide the store for a while: its folder appears only after `seconds`, and readers wait at a named pipe till then."""
-    done = threading.Event()
-    for shard in project.spec.manifest.shards:
-        file = store_file(project.root, shard.md5)
-        content = file.read_bytes()
-        file.unlink()
-        os.mkfifo(file)
-        threading.Thread(target=feed, args=(file, content, seconds, done), daemon=True).start()
-    return done
-
-
-def feed(pipe: Path, content: bytes, seconds: float, done: threading.Event) -> None:
-    time.sleep(seconds)
-    while not done.is_set():
-        with pipe.open("wb") as file:
-            file.write(content)
 
 
 def test_closing_ends_the_threads_promptly(tmp_path: Path, projects: Callable[..., Project]) -> None:
@@ -386,8 +383,6 @@ def test_the_description_for_a_job_holds_out_a_test_share_only_without_a_test_se
     for test_path, share in (("other", 0.0), (None, 0.15)):
         params = params_for(test_path=test_path)
         measurement = measure_dataset(params, run)
-        from tasks.choose_storage import choose_storage
-
         plan = choose_storage(params, run, measurement)
         assert describe_source(params, run, measurement, plan).test_share == share
 

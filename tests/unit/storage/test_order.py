@@ -50,3 +50,5 @@ def test_only_the_last_few_orders_are_kept() -> None:
         orders.of(epoch)
     assert orders.known(0) is None
     assert orders.known(9) is not None
+    assert np.array_equal(orders.of(0).rows, epoch_order([4, 4], 7, 0).rows)
+    assert orders.known(0) is not None

@@ -1,0 +1,238 @@
+"""Models logged and scored with a real registry. The code of the models is written here, so that it can differ."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tasks.errors import RetrainingError
+from tasks.tracking.client import Store, open_store, store_uri
+from tasks.tracking.failures import ModelCannotReadError, TrackingUnavailableError
+from tasks.tracking.registry import (
+    RegisteredModel,
+    champion,
+    code_of,
+    log_model,
+    make_champion,
+    pinned_requirements,
+)
+from tasks.tracking.scoring import score_model
+from tests.support.loopback import free_port, hanging_server
+
+ROOT = Path(__file__).parents[3]
+
+# Predicts the first number of the list, plus what its file holds, and tells by `code` which code did it.
+SERVING = """
+from pathlib import Path
+import pandas as pd
+{imports}
+
+class Model:
+    def __init__(self, offset):
+        self.offset = offset
+
+    def predict(self, rows, params=None):
+        {body}
+
+def _load_pyfunc(data_path):
+    return Model(int((Path(data_path) / "offset.txt").read_text()))
+"""
+SUM = """
+        first = [float(pixels[0]) for pixels in rows["pixels"]]
+        return pd.DataFrame({"prediction": [a + float(b) + self.offset for a, b in zip(first, rows["size"])]})
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    root = tmp_path_factory.mktemp("registry")
+    return open_store(store_uri("sqlite:///mlflow.db", root), "tests", root)
+
+
+def rows() -> pd.DataFrame:
+    pixels = [np.array([5, 200, 3], dtype=np.uint8), np.array([7, 0, 1], dtype=np.uint8)]
+    return pd.DataFrame({"pixels": pixels, "size": np.array([10, 20], dtype=np.int64)})
+
+
+def code_with(folder: Path, body: str = SUM, imports: str = "") -> list[Path]:
+    """A package called `tasks`, as that of the project, whose serving module does `body`."""
+    package = folder / "tasks"
+    (package / "training").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "training" / "__init__.py").touch()
+    (package / "training" / "serving.py").write_text(SERVING.format(body=body, imports=imports))
+    return [package]
+
+
+def logged(store: Store, folder: Path, name: str, code: list[Path], frame: pd.DataFrame | None = None) -> RegisteredModel:
+    data = folder / "model"
+    data.mkdir(exist_ok=True)
+    (data / "offset.txt").write_text("100")
+    run = store.client.create_run(store.experiment_id)
+    predictions = pd.DataFrame({"prediction": [115.0, 127.0]})
+    return log_model(store, run.info.run_id, data, name, rows() if frame is None else frame, predictions, code)
+
+
+def parquet(folder: Path, frame: pd.DataFrame) -> Path:
+    file = folder / "rows.parquet"
+    frame.to_parquet(file)
+    return file
+
+
+def test_a_logged_model_predicts_raw_rows_in_a_fresh_process(store: Store, tmp_path: Path) -> None:
+    model = logged(store, tmp_path, "plain", code_with(tmp_path))
+    assert model.version == "1"
+    assert score_model(store, model.uri, parquet(tmp_path, rows())) == [115.0, 127.0]
+
+
+def test_a_champion_logged_with_other_code_is_scored_by_its_own(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    scored = []
+    for word in ("old", "new"):
+        folder = tmp_path / word
+        folder.mkdir()
+        code = code_with(folder, f"return pd.DataFrame({{'prediction': ['{word}'] * len(rows)}})")
+        scored.append(score_model(store, logged(store, folder, "versions", code).uri, parquet(tmp_path, rows())))
+    assert scored == [["old", "old"], ["new", "new"]]
+
+
+def test_logging_takes_a_second_and_guesses_no_requirements(store: Store, tmp_path: Path) -> None:
+    code = code_with(tmp_path)
+    logged(store, tmp_path, "warm", code)
+    began = time.monotonic()
+    logged(store, tmp_path, "quick", code)
+    assert time.monotonic() - began < 3
+
+
+def test_a_logged_model_holds_signature_example_code_and_pinned_requirements_and_no_pickle(
+    store: Store, tmp_path: Path
+) -> None:
+    model = logged(store, tmp_path, "contents", code_with(tmp_path))
+    version = store.client.get_model_version(model.name, model.version)
+    folder = Path(str(store.client.get_logged_model(str(version.model_id)).artifact_location).removeprefix("file://"))
+    files = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    assert {"MLmodel", "input_example.json", "code/tasks/training/serving.py", "data/model/offset.txt"} <= files
+    assert not [file for file in files if file.endswith((".pkl", ".pickle"))]
+    assert (folder / "requirements.txt").read_text().split() == pinned_requirements()
+    assert "Array(long)" in (folder / "MLmodel").read_text() or '"array"' in (folder / "MLmodel").read_text()
+    assert version.run_id
+
+
+def test_pinned_requirements_are_installable_names_and_versions() -> None:
+    pinned = dict(line.split("==") for line in pinned_requirements())
+    assert {"torch", "numpy", "pandas", "pyarrow"} <= pinned.keys()
+    assert "+" not in "".join(pinned.values())
+
+
+def test_rows_without_a_column_of_the_signature_cannot_be_read(store: Store, tmp_path: Path) -> None:
+    model = logged(store, tmp_path, "schema", code_with(tmp_path))
+    with pytest.raises(ModelCannotReadError, match="size") as caught:
+        score_model(store, model.uri, parquet(tmp_path, rows().drop(columns="size")))
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_with_text_where_numbers_were_cannot_be_read(store: Store, tmp_path: Path) -> None:
+    model = logged(store, tmp_path, "types", code_with(tmp_path))
+    with pytest.raises(ModelCannotReadError):
+        score_model(store, model.uri, parquet(tmp_path, rows().assign(size=["ten", "twenty"])))
+
+
+def test_whole_numbers_stored_as_floats_and_the_label_beside_them_can_be_read(store: Store, tmp_path: Path) -> None:
+    model = logged(store, tmp_path, "floats", code_with(tmp_path))
+    frame = rows().assign(size=[10.0, 20.0], label=[1, 2])
+    assert score_model(store, model.uri, parquet(tmp_path, frame)) == [115.0, 127.0]
+
+
+def test_numbers_with_a_fraction_are_not_cut_for_a_model_that_took_whole_ones(store: Store, tmp_path: Path) -> None:
+    model = logged(store, tmp_path, "fractions", code_with(tmp_path))
+    with pytest.raises(ModelCannotReadError):
+        score_model(store, model.uri, parquet(tmp_path, rows().assign(size=[10.5, 20.0])))
+
+
+def test_a_model_that_fails_for_another_reason_is_not_taken_for_one_that_cannot_read(
+    store: Store, tmp_path: Path
+) -> None:
+    model = logged(store, tmp_path, "broken", code_with(tmp_path, "raise RuntimeError('no idea')"))
+    with pytest.raises(RetrainingError, match="no idea"):
+        score_model(store, model.uri, parquet(tmp_path, rows()))
+
+
+def test_a_model_that_hangs_is_ended_after_the_timeout_with_its_process(store: Store, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    body = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    model = logged(store, tmp_path, "hanging", code_with(tmp_path, body))
+    with pytest.raises(RetrainingError, match="took longer than 8 s"):
+        score_model(store, model.uri, parquet(tmp_path, rows()), timeout_seconds=8)
+    assert not Path(f"/proc/{pid_file.read_text()}").exists()
+
+
+def test_a_version_that_is_not_there_is_unavailable(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(TrackingUnavailableError):
+        score_model(store, "models:/never/7", parquet(tmp_path, rows()))
+
+
+def test_there_is_no_champion_until_one_is_made_and_then_it_is_the_last_one_made(store: Store, tmp_path: Path) -> None:
+    assert champion(store, "crowned") is None
+    code = code_with(tmp_path)
+    first, second = logged(store, tmp_path, "crowned", code), logged(store, tmp_path, "crowned", code)
+    assert champion(store, "crowned") is None
+    make_champion(store, first)
+    assert champion(store, "crowned") == first
+    make_champion(store, second)
+    assert champion(store, "crowned") == second == RegisteredModel("crowned", "2")
+
+
+def test_a_registry_that_refuses_is_unavailable_within_seconds(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(TrackingUnavailableError, match=r"127\.0\.0\.1"):
+        open_store(f"http://127.0.0.1:{free_port()}", "tests", tmp_path)
+    assert time.monotonic() - began < 5
+
+
+def test_a_registry_that_hangs_is_unavailable_within_seconds(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with hanging_server() as port, pytest.raises(TrackingUnavailableError, match=r"127\.0\.0\.1"):
+        open_store(f"http://127.0.0.1:{port}", "tests", tmp_path)
+    assert time.monotonic() - began < 5
+
+
+def test_the_package_of_the_projects_own_factory_is_taken_along(tmp_path: Path) -> None:
+    for name in ("tasks", "examples"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "single.py").touch()
+    assert code_of(tmp_path, "default") == [tmp_path / "tasks"]
+    assert code_of(tmp_path, "examples.models.mlp:build") == [tmp_path / "tasks", tmp_path / "examples"]
+    assert code_of(tmp_path, "single:build") == [tmp_path / "tasks", tmp_path / "single.py"]
+    assert code_of(tmp_path, "tasks.training.models:build") == [tmp_path / "tasks"]
+    assert code_of(tmp_path, "torch.nn:Linear") == [tmp_path / "tasks"]
+
+
+def test_a_model_built_by_the_projects_own_factory_finds_it_in_a_fresh_process(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("WORD = 'mine'\n")
+    code_with(tmp_path, "return pd.DataFrame({'prediction': [WORD] * len(rows)})", "from mine import WORD")
+    model = logged(store, tmp_path, "own", code_of(tmp_path, "mine:build"))
+    assert score_model(store, model.uri, parquet(tmp_path, rows())) == ["mine", "mine"]
+
+
+def test_every_package_that_serving_imports_is_among_the_requirements() -> None:
+    script = (
+        "import sys, tasks.training.serving\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=True
+    )
+    direct = {"dvc", "fsspec", "numpy", "pandas", "prefect", "psutil", "pyarrow", "pydantic", "torch", "torchmetrics"}
+    pinned = {line.partition("==")[0] for line in pinned_requirements()}
+    assert set(done.stdout.split()) & direct <= pinned

@@ -1,0 +1,112 @@
+"""What users might name as a model factory or a loss, rightly and wrongly."""
+
+from __future__ import annotations
+
+import os  # noqa: F401 - reachable through this module, and still not to be called
+from typing import Any
+
+import torch
+from torch import nn
+
+from tasks.training.factories import model_factory
+
+CALLS: list[str] = []
+
+
+class Linear(nn.Module):
+    """A subclass of nn.Module."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int, bias: bool = True) -> None:
+        super().__init__()
+        width = int(torch.tensor(input_shape).prod())
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(width, classes, bias=bias))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.layers(features)
+        return outputs
+
+
+@model_factory
+def marked(input_shape: tuple[int, ...], classes: int, **arguments: Any) -> nn.Module:
+    return Linear(input_shape, classes, **arguments)
+
+
+@model_factory
+def marked_but_returns_text(input_shape: tuple[int, ...], classes: int) -> Any:
+    return f"{input_shape} {classes}"
+
+
+@model_factory
+def marked_but_broken(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    raise LookupError(f"no weights\nfor {input_shape} and {classes}")
+
+
+def plain(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    CALLS.append("plain")
+    return Linear(input_shape, classes)
+
+
+class MarksEverything:
+    """Has any attribute that it is asked for, a mark too, as mocks do."""
+
+    def __getattr__(self, name: str) -> bool:
+        return True
+
+    def __call__(self, **arguments: Any) -> nn.Module:
+        CALLS.append("lookalike")
+        return Linear(**arguments)
+
+
+lookalike = MarksEverything()
+
+
+class Flattening(nn.Module):
+    """Merges the samples into its outputs' dimension."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(input_shape[-1], classes)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.linear(features.reshape(-1, features.shape[-1]))
+        return outputs
+
+
+class Swapped(Linear):
+    """Gives (classes, samples) instead of (samples, classes)."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return super().forward(features).T
+
+
+class Detached(Linear):
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return super().forward(features).detach()
+
+
+class Picky(nn.Module):
+    """Takes only samples of 100 numbers."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(100, classes)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.linear(features.flatten(1))
+        return outputs
+
+
+class DataDependent(Linear):
+    """Reads a value of its inputs on the host, which fake tensors don't have."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(features)
+        return outputs if float(features.sum()) >= 0 else outputs * 2
+
+
+def summed_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs, labels, reduction="sum")
+
+
+def loss_for_each(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs, labels, reduction="none")

@@ -1,0 +1,35 @@
+"""A model whose every step takes a while for some seconds of its life, on every rank alike."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch import nn
+
+from tasks.training.factories import model_factory
+
+# Seconds after a process's first training step: by then a step has been calibrated, and updates are asynchronous.
+SLOW_FROM_SECONDS, SLOW_UNTIL_SECONDS = 3.0, 9.0
+SLEEP_SECONDS = 0.15
+
+
+class SlowForAWhile(nn.Module):
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(width, classes))
+        self.born: float | None = None
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            now = time.monotonic()
+            self.born = self.born or now
+            if SLOW_FROM_SECONDS <= now - self.born < SLOW_UNTIL_SECONDS:
+                time.sleep(SLEEP_SECONDS)
+        outputs: torch.Tensor = self.layers(features)
+        return outputs
+
+
+@model_factory
+def build(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    return SlowForAWhile(int(torch.tensor(input_shape).prod()), classes)

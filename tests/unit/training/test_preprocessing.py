@@ -1,0 +1,80 @@
+"""Features are centred and scaled by what was fitted on training rows, whatever the blocks they came in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from tasks.record_files import read_record, write_record
+from tasks.training.preprocessing import Preprocessing, apply, fit_preprocessing
+from tests.support.schemas import images, table
+
+
+def in_blocks(features: NDArray[Any], *sizes: int) -> Iterator[NDArray[Any]]:
+    yield from np.split(features, np.cumsum(sizes))
+
+
+def test_fitting_block_by_block_gives_the_figures_of_the_whole_set() -> None:
+    features = np.random.default_rng(1).normal([5, -300, 0.01, 7], [1, 50, 0.001, 3], (101, 4)).astype(np.float32)
+    fitted = fit_preprocessing(in_blocks(features, 1, 60, 0, 7), table(width=4))
+    assert fitted.mean == pytest.approx(features.astype(np.float64).mean(axis=0).tolist(), rel=1e-12)
+    assert fitted.scale == pytest.approx(features.astype(np.float64).std(axis=0).tolist(), rel=1e-9)
+
+
+def test_a_small_spread_far_from_zero_is_not_lost_in_rounding() -> None:
+    features = 1e6 + np.random.default_rng(1).normal(0, 1, (1000, 1))
+    fitted = fit_preprocessing(in_blocks(features, *[100] * 9), table(width=1))
+    assert fitted.scale == pytest.approx(features.std(axis=0).tolist(), rel=1e-6)
+
+
+def test_an_image_has_one_mean_and_scale_for_all_its_pixels() -> None:
+    pixels = np.random.default_rng(1).integers(0, 17, (40, 64)).astype(np.uint8)
+    fitted = fit_preprocessing([pixels], images(side=8))
+    assert fitted.mean == pytest.approx((pixels.mean(),))
+    assert fitted.scale == pytest.approx((pixels.std(),))
+    scaled = apply(fitted, pixels)
+    assert scaled.shape == (40, 1, 8, 8)
+    assert scaled.dtype == torch.float32
+    assert abs(float(scaled.mean())) < 1e-5
+    assert float(scaled.std(correction=0)) == pytest.approx(1, abs=1e-4)
+    assert scaled[3, 0, 2, 5] == pytest.approx((float(pixels[3, 2 * 8 + 5]) - pixels.mean()) / pixels.std(), abs=1e-4)
+
+
+@pytest.mark.parametrize("hole", [np.nan, np.inf, -np.inf])
+def test_what_is_missing_is_left_out_of_the_fit_and_becomes_the_mean(hole: float) -> None:
+    features = np.array([[1.0, 10.0], [hole, 20.0], [3.0, hole]], dtype=np.float32)
+    fitted = fit_preprocessing(in_blocks(features, 1), table(width=2))
+    assert fitted.mean == (2.0, 15.0)
+    assert fitted.scale == (1.0, 5.0)
+    assert apply(fitted, features).tolist() == [[-1, -1], [0, 1], [1, 0]]
+
+
+def test_a_feature_that_is_always_missing_becomes_zero() -> None:
+    features = np.array([[np.nan, 1.0], [np.nan, 3.0]], dtype=np.float32)
+    fitted = fit_preprocessing([features], table(width=2))
+    assert (fitted.mean[0], fitted.scale[0]) == (0.0, 1.0)
+    assert apply(fitted, features)[:, 0].tolist() == [0, 0]
+
+
+def test_a_constant_feature_keeps_a_scale_of_one_in_spite_of_rounding() -> None:
+    features = np.full((1000, 1), 0.1)
+    fitted = fit_preprocessing(in_blocks(features, *[7] * 100), table(width=1))
+    assert fitted.scale == (1.0,)
+    assert apply(fitted, features.astype(np.float32)).abs().max() < 1e-6
+
+
+def test_no_row_at_all_leaves_features_as_they_are() -> None:
+    fitted = fit_preprocessing([], table(width=2))
+    assert apply(fitted, np.array([[1.0, -2.0]], dtype=np.float32)).tolist() == [[1, -2]]
+
+
+def test_it_reads_back_from_its_file_as_it_was(tmp_path: Path) -> None:
+    fitted = fit_preprocessing([np.random.default_rng(1).normal(size=(9, 3))], table(width=3))
+    write_record(tmp_path / "preprocessing.json", fitted)
+    assert read_record(tmp_path / "preprocessing.json", Preprocessing) == fitted
