@@ -5,6 +5,8 @@ launcher of the workers starts beside Prefect and its server.
 """
 
 import os
+import signal
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -44,6 +46,8 @@ def begin(arguments: list[str]) -> DirectRun:
     found = read_arguments_or_exit(arguments)
     for name, value in (ENVIRONMENT if found.debug else ENVIRONMENT | QUIET).items():
         os.environ.setdefault(name, value)
+    # Prefect passes the signal on after it has ended the flow; a plain exit then ends its server too.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     cleanup = ExitStack()
     cleanup.enter_context(launcher_ready(Path.cwd()))
     threading.Thread(target=_import_all, daemon=True, name="imports").start()

@@ -17,7 +17,7 @@ from pathlib import Path
 from prefect import State, flow, tags
 
 from flows import steps
-from tasks.command_line import complain
+from tasks.command_line import EXIT_INTERRUPTED, complain
 from tasks.config import Params
 from tasks.continue_training import why_continue
 from tasks.pretrain import workers_of_pretraining
@@ -74,7 +74,10 @@ def main() -> int:
     assert DIRECT_RUN is not None
     arguments = DIRECT_RUN.arguments
     with DIRECT_RUN.cleanup:
-        state: State[str] = retraining(arguments.params, arguments.resume, return_state=True)
+        try:
+            state: State[str] = retraining(arguments.params, arguments.resume, return_state=True)
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
         if state.state_details.flow_run_id:
             wait_for_records(state.state_details.flow_run_id)
         error = state.result(raise_on_failure=arguments.debug)

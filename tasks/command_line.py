@@ -13,6 +13,7 @@ from tasks.parameter_file import load_params
 
 EXIT_FAILED = 1
 EXIT_WRONG_PARAMETERS = 2
+EXIT_INTERRUPTED = 130
 NEWEST = ""
 
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torchmetrics.classification import MulticlassAccuracy
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def accuracy(
     model: torch.nn.Module,
     blocks: Iterable[tuple[torch.Tensor, torch.Tensor]],
@@ -19,8 +19,8 @@ def accuracy(
     """Correct samples over all samples, of blocks of features and labels; NaN if there is none.
 
     A sample counts as wrong when its largest output is NaN or infinite. The model's modes are as they were afterwards,
-    layer by layer. With a process group every rank gives its own blocks and all
-    get the same value, from counts that are added as integers.
+    layer by layer. With a process group every rank gives its own blocks and all get the same value, from counts that
+    are added as integers.
     """
     metric = MulticlassAccuracy(num_classes=max(2, classes), average="micro", sync_on_compute=False).to(device)
     modes = [(module, module.training) for module in model.modules()]

@@ -25,6 +25,7 @@ from tasks.training.job import Job
 # What every worker needs; imported once in the fork server, so that a worker starts, or restarts, in a moment.
 PRELOADED = ["tasks.training.worker", "torch._dynamo", "torch.distributed.elastic.multiprocessing.api"]
 POLL_SECONDS = 0.1
+SIGNALLED = 128
 
 
 def main(arguments: list[str]) -> int:
@@ -42,6 +43,8 @@ def main(arguments: list[str]) -> int:
         for job_file in arguments or map(str.strip, sys.stdin):
             code = launch(read_record(Path(job_file), Job), job_file)
             print(code, flush=True)
+            if code >= SIGNALLED:
+                break
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return code
@@ -85,7 +88,7 @@ def launch(job: Job, job_file: str) -> int:
         write_atomically(job.failure, " ".join(line.split()).encode())
         return 1
     except SignalException as error:
-        return 128 + error.sigval
+        return SIGNALLED + error.sigval
     return 0
 
 

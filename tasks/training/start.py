@@ -43,7 +43,7 @@ def run_phase(job: Job, root: Path) -> PhaseResult:
         launcher.stdin.flush()
         code = launcher.stdout.readline().strip()
     except BaseException:
-        _end(launcher)
+        _end(launcher, busy=True)
         raise
     _give_back(launcher)
     if code != "0" or not job.result.exists():
@@ -107,18 +107,20 @@ def _start(root: Path) -> subprocess.Popen[str]:
     )
 
 
-def _end(launcher: subprocess.Popen[str]) -> None:
-    """End the launcher and all that it has started, gently first."""
+def _end(launcher: subprocess.Popen[str], busy: bool = False) -> None:
+    """End the launcher and all that it has started, gently first: an idle one leaves when its input ends."""
+    if launcher.stdin:
+        launcher.stdin.close()
     if launcher.poll() is None:
-        _signal_group(launcher, signal.SIGTERM)
+        if busy:
+            _signal_group(launcher, signal.SIGTERM)
         try:
             launcher.wait(GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             _signal_group(launcher, signal.SIGKILL)
             launcher.wait()
-    for pipe in (launcher.stdin, launcher.stdout):
-        if pipe:
-            pipe.close()
+    if launcher.stdout:
+        launcher.stdout.close()
 
 
 def _signal_group(launcher: subprocess.Popen[str], number: signal.Signals) -> None:

@@ -53,7 +53,8 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
     # Ranks hold the same weights now, and draw different numbers from here on (dropout).
     torch.manual_seed(job.params.seed + 1000 * rank + progress.earlier_steps + progress.steps)
     timer = StepTimer(job.batch.part, device)
-    source = open_source(job.source, rank, ranks)
+    journal = Journal(Path(job.journal))
+    source = open_source(job.source, rank, ranks, lambda message: journal.write("warning", message=message))
     try:
         trainee = Trainee(
             rank,

@@ -32,7 +32,7 @@ from tests.support.journals import (
 ROOT = Path(__file__).parents[3]
 
 
-class Interrupted(ConnectionError):
+class InterruptedCallError(ConnectionError):
     """A call that did its work but whose answer got lost."""
 
 
@@ -50,7 +50,7 @@ class Flaky:
             answer = call(*args, **kwargs)
             self._left -= 1
             if self._left == 0:
-                raise Interrupted
+                raise InterruptedCallError
             return answer
 
         return counted
@@ -163,7 +163,7 @@ def test_whatever_call_is_interrupted_all_arrives_once(
 ) -> None:
     whole_run(journal, run, params, points=4)
     flaky = replace(store, client=cast(MlflowClient, Flaky(store.client, fails_at)))
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedCallError):
         deliver(run, flaky)
     state = deliver(run, store)
     assert len(runs_of(store)) == 2

@@ -60,9 +60,7 @@ def test_a_run_killed_in_its_second_branch_is_closed_by_the_next_start_in_the_jo
         "Delivery(Path(run.folder)).advance(open_store(store_uri(params.tracking.uri, root), 'tests', root))\n"
         "print(run.folder, flush=True); time.sleep(60)\n"
     )
-    owner = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    owner = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     folder = owner.stdout.readline().strip()
     assert close_dead_runs(tmp_path) == []

@@ -11,14 +11,17 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
 from tasks.config import Params
 from tasks.journal import Journal
 from tasks.records import Run
-from tasks.tracking.client import ENVIRONMENT, prepare_environment
+from tasks.tracking.client import ENVIRONMENT, open_store, prepare_environment
 from tasks.tracking.forwarder import Forwarder
+from tasks.tracking.registry import champion, log_model, make_champion
+from tasks.tracking.scoring import score_model
 from tasks.tracking.state import delivered, read_state
 from tests.support.journals import end, end_branch, measure, new_run, params_at, start, start_branch
 from tests.support.loopback import Relay, free_port
@@ -29,12 +32,15 @@ def server_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     folder = tmp_path_factory.mktemp("server")
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder / "files")]
+    command += [
+        "--backend-store-uri",
+        f"sqlite:///{folder}/mlflow.db",
+        "--artifacts-destination",
+        str(folder / "files"),
+    ]
     environment = {**os.environ, **ENVIRONMENT, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     with (folder / "log").open("w") as log:
-        server = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
-        )
+        server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
         deadline = time.monotonic() + 90
         while True:
@@ -107,6 +113,30 @@ class Running:
         assert [point.step for point in history] == list(range(1, self.points + 1))
         files = {file.path for file in client.list_artifacts(str(state.parent_run_id))}
         assert files == {"params.yaml", "report.json"}
+
+
+def test_a_model_is_registered_crowned_and_scored_through_a_server(tmp_path: Path, relay: Relay) -> None:
+    relay.open()
+    store = open_store(f"http://127.0.0.1:{relay.port}", "models", tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "constant.py").write_text(
+        "import pandas as pd\n"
+        "class Model:\n"
+        "    def predict(self, rows, params=None):\n"
+        "        return pd.DataFrame({'prediction': rows['size'] * 2})\n"
+        "def _load_pyfunc(data_path):\n"
+        "    return Model()\n"
+    )
+    rows = pd.DataFrame({"size": [1.5, 2.0]})
+    rows.to_parquet(tmp_path / "rows.parquet")
+    run = store.client.create_run(store.experiment_id)
+    (tmp_path / "model" / "weights").write_text("none")
+    predictions = pd.DataFrame({"prediction": [3.0, 4.0]})
+    code = [tmp_path / "constant.py"]
+    model = log_model(store, run.info.run_id, tmp_path / "model", "served", rows, predictions, code, "constant")
+    make_champion(store, model)
+    assert champion(store, "served") == model
+    assert score_model(store, model.uri, tmp_path / "rows.parquet") == [3.0, 4.0]
 
 
 def test_a_server_that_comes_late_gets_everything_once(tmp_path: Path, relay: Relay) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from ruamel.yaml import YAML
 
 from tasks.errors import RetrainingError
 from tasks.tracking.client import Store, open_store, store_uri
@@ -71,7 +73,9 @@ def code_with(folder: Path, body: str = SUM, imports: str = "") -> list[Path]:
     return [package]
 
 
-def logged(store: Store, folder: Path, name: str, code: list[Path], frame: pd.DataFrame | None = None) -> RegisteredModel:
+def logged(
+    store: Store, folder: Path, name: str, code: list[Path], frame: pd.DataFrame | None = None
+) -> RegisteredModel:
     data = folder / "model"
     data.mkdir(exist_ok=True)
     (data / "offset.txt").write_text("100")
@@ -118,13 +122,18 @@ def test_a_logged_model_holds_signature_example_code_and_pinned_requirements_and
     store: Store, tmp_path: Path
 ) -> None:
     model = logged(store, tmp_path, "contents", code_with(tmp_path))
+    yaml = YAML(typ="safe", pure=True)
     version = store.client.get_model_version(model.name, model.version)
-    folder = Path(str(store.client.get_logged_model(str(version.model_id)).artifact_location).removeprefix("file://"))
+    folder = Path(str(version.source).removeprefix("file://"))
     files = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     assert {"MLmodel", "input_example.json", "code/tasks/training/serving.py", "data/model/offset.txt"} <= files
     assert not [file for file in files if file.endswith((".pkl", ".pickle"))]
     assert (folder / "requirements.txt").read_text().split() == pinned_requirements()
-    assert "Array(long)" in (folder / "MLmodel").read_text() or '"array"' in (folder / "MLmodel").read_text()
+    signature = yaml.load(folder / "MLmodel")["signature"]
+    inputs = {column["name"]: column for column in json.loads(signature["inputs"])}
+    assert inputs["pixels"] == {"name": "pixels", "required": True, "type": "array", "items": {"type": "long"}}
+    assert inputs["size"]["type"] == "long"
+    assert json.loads(signature["outputs"])[0]["type"] == "double"
     assert version.run_id
 
 
@@ -226,10 +235,7 @@ def test_a_model_built_by_the_projects_own_factory_finds_it_in_a_fresh_process(s
 
 
 def test_every_package_that_serving_imports_is_among_the_requirements() -> None:
-    script = (
-        "import sys, tasks.training.serving\n"
-        "print(*{name.partition('.')[0] for name in sys.modules})\n"
-    )
+    script = "import sys, tasks.training.serving\nprint(*{name.partition('.')[0] for name in sys.modules})\n"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=True
     )

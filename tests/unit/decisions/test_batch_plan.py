@@ -63,9 +63,9 @@ def test_headroom_is_left_free() -> None:
 
 
 def test_workers_share_the_batch_and_the_largest_part_decides() -> None:
-    batch, _ = plan(10, 4, peak_bytes(3, False))
-    assert (batch.batch_size, batch.part, batch.passes) == (10, 3, 1)
-    assert plan(10, 4, peak_bytes(3, False) - 1)[0].passes == 2
+    batch, _ = plan(50, 4, peak_bytes(13, False))
+    assert (batch.batch_size, batch.part, batch.passes) == (50, 13, 1)
+    assert plan(50, 4, peak_bytes(13, False) - 1)[0].passes == 2
     assert [part_of(batch_size, 4) for batch_size in (1, 4, 5, 8, 9)] == [1, 1, 2, 2, 3]
 
 

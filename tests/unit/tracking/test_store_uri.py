@@ -21,7 +21,9 @@ def test_an_absolute_address_stays_as_it_is(uri: str, tmp_path: Path) -> None:
     assert store_uri(uri, tmp_path) == uri
 
 
-@pytest.mark.parametrize("uri", ["", "mlflow.db", "file:///tmp/mlruns", "htp://host", "./mlruns", "sqlite:///", "sqlite://x"])
+@pytest.mark.parametrize(
+    "uri", ["", "mlflow.db", "file:///tmp/mlruns", "htp://host", "./mlruns", "sqlite:///", "sqlite://x"]
+)
 def test_what_is_no_address_of_a_store_is_refused_with_key_and_value(uri: str, tmp_path: Path) -> None:
     with pytest.raises(ParameterError) as caught:
         store_uri(uri, tmp_path)

@@ -44,7 +44,7 @@ def test_the_sum_over_passes_is_the_gradient_of_the_whole_batch(count: int, micr
     model = linear()
     loss = accumulate(model, model, mean_loss, features, labels, part_sizes(count, micro), count)
     assert relative_error(gradients(model), whole(features, labels)) < 1e-12
-    assert loss == pytest.approx(float(mean_loss(linear()(features), labels)), rel=1e-12)
+    assert loss == pytest.approx(mean_loss(linear()(features), labels).item(), rel=1e-12)
 
 
 def test_a_short_last_pass_counts_by_its_samples() -> None:
