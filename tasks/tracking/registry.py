@@ -160,8 +160,8 @@ def _register(store: Store, name: str, logged: LoggedModel, run_id: str) -> Regi
         # It is there already, with earlier versions.
         if not is_refused(error):
             raise
-    # A server looks the logged model up by its id, and takes no foreign place. Without a server, MLflow would look the id
-    # up in its global default store, so it is told the place.
+    # A server looks the logged model up by its id, and takes no foreign place. Without one, MLflow would look it up
+    # in its global default store, so it is told the place.
     by_server = store.uri.startswith(("http://", "https://"))
     source = f"models:/{logged.model_id}" if by_server else logged.artifact_location
     version = store.client.create_model_version(

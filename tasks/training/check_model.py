@@ -46,8 +46,8 @@ def try_model(params: Params, schema: Schema) -> None:
     if not torch.allclose(value, twice, rtol=1e-4, equal_nan=True):
         raise ParameterError(
             [
-                f"model.loss: {params.model.loss!r} must be the mean over the samples, but gives {float(value):.6g} for "
-                f"{samples} samples and {float(twice):.6g} for the same ones twice"
+                f"model.loss: {params.model.loss!r} must be the mean over the samples, but gives {value.item():.6g} "
+                f"for {samples} samples and {twice.item():.6g} for the same ones twice"
             ]
         )
     if not value.requires_grad:

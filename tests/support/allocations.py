@@ -11,7 +11,7 @@ def peak_allocated_bytes(function: Callable[[], object]) -> int:
     """The most bytes above those before the call that were allocated at one time while `function` ran."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         function()
-    results = recorded.profiler.kineto_results  # type: ignore[union-attr]
+    results = recorded.profiler.kineto_results
     events = [event for event in results.events() if event.name() == "[memory]"]
     live = peak = 0
     for event in sorted(events, key=lambda event: event.start_ns()):

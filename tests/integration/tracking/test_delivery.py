@@ -236,7 +236,7 @@ def test_one_value_that_mlflow_refuses_costs_that_value_alone_and_is_said(
 def test_a_parameter_that_changed_since_leaves_the_first_value_and_all_others_untouched(
     store: Store, run: Run, journal: Journal, params: Params
 ) -> None:
-    start(journal, run, params)
+    start(journal, run, params.model_copy(update={"optimizer": Optimizer(learning_rate=0.02)}))
     deliver(run, store)
     start(journal, run, params.model_copy(update={"optimizer": Optimizer(learning_rate=0.5)}))
     state = deliver(run, store)

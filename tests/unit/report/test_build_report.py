@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tasks.config import Params
+from tasks.config import Params, Pretrain
 from tasks.journal import Event, Journal
 from tasks.records import Decision, Run
 from tasks.report.build import build_report, curves, warnings
@@ -41,6 +41,7 @@ MODEL = {
     "champion_version": "3",
     "champion_accuracy": 0.93,
 }
+PARAMS = Params(pretrain=Pretrain(target_accuracy=0.93))
 
 
 def journal_in(folder: Path) -> tuple[Journal, Run]:
@@ -51,7 +52,7 @@ def journal_in(folder: Path) -> tuple[Journal, Run]:
 
 def whole(folder: Path) -> list[Event]:
     journal, run = journal_in(folder)
-    start(journal, run, Params())
+    start(journal, run, PARAMS)
     journal.decide(Decision("storage_mode", "local", "5 < 6 bytes", {"bytes": 5}, {"capacity_limit": 6}))
     start_branch(journal)
     measure(journal, "pretrain", 1, accuracy=0.5, loss=2.0)
@@ -97,7 +98,7 @@ def test_a_phase_a_branch_tells_mode_workers_and_what_it_came_to(tmp_path: Path)
 
 def killed(folder: Path, accuracy: Any = 0.7) -> list[Event]:
     journal, run = journal_in(folder)
-    start(journal, run, Params())
+    start(journal, run, PARAMS)
     start_branch(journal, "continue", "distributed")
     for steps in (10, 20):
         journal.write(
@@ -140,15 +141,15 @@ def test_the_end_that_is_given_counts_where_the_journal_has_none_yet(tmp_path: P
 
 def test_a_run_that_was_started_again_has_not_ended_by_its_earlier_end(tmp_path: Path) -> None:
     journal, run = journal_in(tmp_path)
-    start(journal, run, Params())
+    start(journal, run, PARAMS)
     end(journal, "failed", "FAILED")
-    start(journal, run, Params())
+    start(journal, run, PARAMS)
     assert build_report(journal.events())["outcome"] == "cancelled"
 
 
 def test_a_branch_that_was_tried_twice_is_one_phase_with_the_last_result(tmp_path: Path) -> None:
     journal, run = journal_in(tmp_path)
-    start(journal, run, Params())
+    start(journal, run, PARAMS)
     start_branch(journal)
     end_branch(journal, status="FAILED")
     start_branch(journal)
@@ -159,7 +160,7 @@ def test_a_branch_that_was_tried_twice_is_one_phase_with_the_last_result(tmp_pat
 
 def test_an_accuracy_that_is_not_a_number_is_null_in_strict_json(tmp_path: Path) -> None:
     journal, run = journal_in(tmp_path)
-    start(journal, run, Params())
+    start(journal, run, PARAMS)
     start_branch(journal)
     measure(journal, "pretrain", 1, accuracy=float("nan"), loss=float("inf"))
     end_branch(journal, accuracy=float("nan"), ended_by="diverged")
@@ -173,7 +174,7 @@ def test_an_accuracy_that_is_not_a_number_is_null_in_strict_json(tmp_path: Path)
 
 def test_curves_run_over_seconds_a_branch_and_leave_out_what_is_not_finite(tmp_path: Path) -> None:
     journal, run = journal_in(tmp_path)
-    start(journal, run, Params())
+    start(journal, run, PARAMS)
     measure(journal, "pretrain", 1, accuracy=0.5)
     measure(journal, "pretrain", 2, accuracy=float("nan"), b_ratio=0.5)
     measure(journal, "continue", 3, accuracy=0.7)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tasks.config import Params, Tracking
+from tasks.config import Params, Pretrain, Tracking
 from tasks.journal import Event, Journal
 from tasks.records import Decision, Run
 from tasks.report.displays import Lines
@@ -18,6 +18,10 @@ from tests.support.journals import end, end_branch, start, start_branch
 BECAUSE = (
     "the validation accuracy after 'pretrain' is 0.9100 [not enough], which is below the target of 0.9300 that was "
     "asked for, so that the data is staged again on 3 nodes and the training goes on with 2 workers until it is reached"
+)
+
+PARAMS = Params(
+    pretrain=Pretrain(target_accuracy=0.93), tracking=Tracking(uri="sqlite:///mlflow.db", experiment="tests")
 )
 
 
@@ -45,12 +49,11 @@ def run_in(folder: Path) -> tuple[Run, Journal]:
     return run, Journal(run.journal)
 
 
-def shown(folder: Path, is_terminal: bool, params: Params | None = None) -> str:
+def shown(folder: Path, is_terminal: bool) -> str:
     run, journal = run_in(folder)
-    used = params or Params()
     screen, out = console(is_terminal)
-    with Terminal(run, used, screen):
-        start(journal, run, used)
+    with Terminal(run, PARAMS, screen):
+        start(journal, run, PARAMS)
         journal.write("progress", branch="fetch", done_bytes=1024, total_bytes=2048)
         start_branch(journal)
         journal.write("progress", **progress("pretrain", 1.5))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks.config import Params
+from tasks.config import Data, Optimizer, Params
 from tasks.tracking.operations import (
     LONGEST_PARAM,
     LONGEST_TAG,
@@ -34,10 +34,11 @@ def logged(event: str, **fields: Any) -> Log:
 
 
 def test_the_start_of_a_run_opens_the_parent_with_every_parameter_as_text() -> None:
-    found = of("run_started", run_id="r1", run_name="digits", params=Params().dotted(), tags={"git.commit": "abc"})
+    params = Params(data=Data(path="data/digits", rev=None), optimizer=Optimizer(learning_rate=0.02))
+    found = of("run_started", run_id="r1", run_name="digits", params=params.dotted(), tags={"git.commit": "abc"})
     assert found[0] == Open(None, "digits", AT_MS)
     assert isinstance(found[1], Log)
-    assert found[1].params.keys() == Params().dotted().keys()
+    assert found[1].params.keys() == params.dotted().keys()
     assert found[1].params["optimizer.learning_rate"] == "0.02"
     assert found[1].params["data.rev"] == "null"
     assert found[1].params["registry.replace_incompatible"] == "false"

@@ -86,7 +86,9 @@ def test_parts_of_unequal_ranks_average_to_the_gradient_of_the_batch() -> None:
     total = torch.zeros(18, dtype=torch.float64)
     for start, stop in [(0, 3), (3, 5), (5, 7), (7, 7)]:
         model = linear()
-        accumulate(model, model, mean_loss, features[start:stop], labels[start:stop], part_sizes(stop - start, 2), 7, 4.0)
+        accumulate(
+            model, model, mean_loss, features[start:stop], labels[start:stop], part_sizes(stop - start, 2), 7, 4.0
+        )
         total += gradients(model) / 4
     assert relative_error(total, whole(features, labels)) < 1e-12
 

@@ -1,4 +1,4 @@
-"""A checkpoint is there whole or not at all, runs no code when it is read, and is another model's if anything differs."""
+"""A checkpoint is there whole or not at all, runs no code when it is read, and fits one model only."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_workers_on_a_cpu_are_processes_and_on_accelerators_one_each() -> None:
     with pytest.raises(ParameterError, match=r"cluster.workers: 9999 is more than the \d+ cuda devices"):
         check_workers("cuda", 9999)
     check_workers("mps", 1)
-    with pytest.raises(ParameterError, match="cluster.workers: 2 is more than the 1 mps devices"):
+    with pytest.raises(ParameterError, match=r"cluster\.workers: 2 is more than the 1 mps devices"):
         check_workers("mps", 2)
 
 

@@ -55,7 +55,11 @@ def test_a_package_whose_name_only_begins_like_an_allowed_one_is_not_allowed() -
 )
 def test_what_is_no_factory_is_refused_without_being_called(factory: str, tmp_path: Path) -> None:
     witness = tmp_path / "called"
-    arguments = {"command": f"touch {witness}", "args": ["touch", str(witness)], "source": f"open({str(witness)!r}, 'w')"}
+    arguments = {
+        "command": f"touch {witness}",
+        "args": ["touch", str(witness)],
+        "source": f"open({str(witness)!r}, 'w')",
+    }
     with pytest.raises(ParameterError) as error:
         build_model(settings(factory, **arguments), table())
     assert "is refused" in fault_of(error)
@@ -135,7 +139,12 @@ def test_an_unknown_metric_is_refused_with_what_is_allowed() -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("sgd", torch.optim.SGD), ("SGD", torch.optim.SGD), ("AdamW", torch.optim.AdamW), ("rmsprop", torch.optim.RMSprop)],
+    [
+        ("sgd", torch.optim.SGD),
+        ("SGD", torch.optim.SGD),
+        ("AdamW", torch.optim.AdamW),
+        ("rmsprop", torch.optim.RMSprop),
+    ],
 )
 def test_optimizers_are_found_in_any_case_with_their_rate(name: str, kind: type) -> None:
     optimizer = build_optimizer(Optimizer(name=name, learning_rate=0.25), nn.Linear(2, 2))

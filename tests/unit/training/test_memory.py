@@ -33,7 +33,9 @@ class Sequences(nn.Module):
         return outputs
 
 
-def builder(model: Callable[[], nn.Module], kind: type[torch.optim.Optimizer] = torch.optim.SGD, **arguments: float) -> Build:
+def builder(
+    model: Callable[[], nn.Module], kind: type[torch.optim.Optimizer] = torch.optim.SGD, **arguments: float
+) -> Build:
     def build() -> tuple[nn.Module, torch.optim.Optimizer]:
         made = model()
         return made, kind(made.parameters(), **({"lr": 0.01} | arguments))  # type: ignore[arg-type]
@@ -56,7 +58,9 @@ def allocated(build: Build, shape: tuple[int, ...], samples: int, part: int) -> 
         optimizer.zero_grad(set_to_none=True)
         start = 0
         for size in sizes:
-            torch.autograd.backward(loss(model(features[start : start + size]), labels[start : start + size]) / len(sizes))
+            torch.autograd.backward(
+                loss(model(features[start : start + size]), labels[start : start + size]) / len(sizes)
+            )
             start += size
         optimizer.step()
 
@@ -98,28 +102,23 @@ def test_the_predicted_peak_is_what_the_allocator_sees(
 
 
 @pytest.mark.parametrize(("samples", "part"), [(16, 16), (128, 128), (48, 96)])
-def test_a_recurrent_net_is_measured_and_not_traced(samples: int, part: int) -> None:
+def test_a_recurrent_net_is_measured_and_errs_on_the_safe_side(samples: int, part: int) -> None:
     build = builder(Sequences)
     found, source = predicted(build, (20, 32), samples, part)
     assert source == "probe"
-    assert found == pytest.approx(allocated(build, (20, 32), samples, part), rel=0.05)
+    assert 0.99 <= found / allocated(build, (20, 32), samples, part) < 1.5
 
 
-def test_a_model_that_reads_values_is_measured_and_not_traced() -> None:
-    build = builder(lambda: DataDependent((1000,), 10))
-    found, source = predicted(build, (1000,), 128, 128)
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+@pytest.mark.parametrize("samples", [16, 2000])
+def test_a_model_that_reads_values_is_measured_and_errs_on_the_safe_side(
+    samples: int, kind: type[torch.optim.Optimizer]
+) -> None:
+    """With AdamW the optimizer's own peak is the largest for few samples, and must not hide their share."""
+    build = builder(lambda: DataDependent((1000,), 100), kind)
+    found, source = predicted(build, (1000,), samples, samples)
     assert source == "probe"
-    assert found == pytest.approx(allocated(build, (1000,), 128, 128), rel=0.05)
-
-
-def test_a_large_optimizer_does_not_hide_what_the_samples_take_when_it_is_measured() -> None:
-    def build() -> tuple[nn.Module, torch.optim.Optimizer]:
-        model = DataDependent((1000,), 100)
-        return model, torch.optim.AdamW(model.parameters())
-
-    found, source = predicted(build, (1000,), 2000, 2000)
-    assert source == "probe"
-    assert found == pytest.approx(allocated(build, (1000,), 2000, 2000), rel=0.05)
+    assert 0.99 <= found / allocated(build, (1000,), samples, samples) < 1.5
 
 
 def test_gradients_of_an_earlier_pass_count() -> None:

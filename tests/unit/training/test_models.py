@@ -10,7 +10,9 @@ from tasks.training.models import DefaultModel
 from tasks.training.step import inexact_layers
 
 
-@pytest.mark.parametrize("input_shape", [(1, 1, 1), (1, 2, 5), (1, 8, 8), (3, 28, 28), (4, 65, 33), (1,), (13,), (6, 7)])
+@pytest.mark.parametrize(
+    "input_shape", [(1, 1, 1), (1, 2, 5), (1, 8, 8), (3, 28, 28), (4, 65, 33), (1,), (13,), (6, 7)]
+)
 def test_samples_of_any_shape_become_one_row_of_logits_each(input_shape: tuple[int, ...]) -> None:
     model = DefaultModel(input_shape, classes=3)
     assert model(torch.zeros(5, *input_shape)).shape == (5, 3)

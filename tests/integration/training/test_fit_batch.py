@@ -1,0 +1,87 @@
+"""Claim B1: from the batch parameters and the device's memory the step `fit` decides, and says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks.choose_storage import choose_storage
+from tasks.errors import ParameterError, RetrainingError
+from tasks.fetch_data import fetch_data
+from tasks.fit_batch import fit_batch
+from tasks.measure_dataset import measure_dataset
+from tasks.record_files import read_record
+from tasks.records import BatchPlan, Run
+from tasks.storage.description import describe_source
+from tasks.storage.source import open_source
+from tasks.training.preprocessing import Preprocessing
+from tests.support.phases import events_of, params_of
+from tests.support.repositories import make_repository, run_in, tables
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    root = tmp_path_factory.mktemp("fit") / "project"
+    make_repository(root, digits=tables(30, 30, 40))
+    return run_in(root)
+
+
+def fit(run: Run, workers: int = 1, **sections: dict[str, object]) -> BatchPlan:
+    params = params_of(**sections)
+    measurement = measure_dataset(params, run)
+    plan = choose_storage(params, run, measurement)
+    fetch_data(params, run, measurement, plan)
+    return fit_batch(params, run, measurement, plan, "pretrain", workers)
+
+
+def test_a_batch_that_fits_is_run_whole_and_the_decision_is_in_the_journal(run: Run) -> None:
+    batch = fit(run, batch={"size": 32, "device_memory": "1 GiB"})
+    assert (batch.batch_size, batch.part, batch.passes, batch.source) == (32, 32, 1, "trace")
+    decision = events_of(run, "decision")[-1]
+    assert (decision["name"], decision["branch"]) == ("batch_plan", "pretrain")
+    assert decision["inputs"]["predicted_peak_bytes"] == batch.predicted_peak_bytes
+
+
+def test_a_small_device_splits_it_and_what_is_run_fits(run: Run) -> None:
+    whole = fit(run, batch={"size": 64, "device_memory": "1 GiB"}).predicted_peak_bytes
+    batch = fit(run, batch={"size": 64, "device_memory": whole - 1, "headroom": 0.0})
+    assert batch.passes > 1
+    assert batch.whole_part_peak_bytes == whole
+    assert batch.predicted_peak_bytes < whole
+
+
+def test_a_batch_of_more_samples_than_there_are_is_capped_and_said(run: Run) -> None:
+    batch = fit(run, batch={"size": 5000, "device_memory": "1 GiB"})
+    assert 50 < batch.batch_size < 100
+    assert (
+        f"the batch of 5000 is capped to the {batch.batch_size} training" in events_of(run, "decision")[-1]["because"]
+    )
+
+
+def test_a_device_for_which_not_one_sample_fits_is_one_line_with_needed_and_available_bytes(run: Run) -> None:
+    with pytest.raises(RetrainingError, match=r"batch.device_memory: one sample .* needs .* has 1000 B") as error:
+        fit(run, batch={"device_memory": 1000, "headroom": 0.0})
+    assert "\n" not in str(error.value)
+
+
+def test_mean_and_scale_are_fitted_on_training_rows_only_and_kept(run: Run) -> None:
+    file = Path(run.folder) / "preprocessing.json"
+    file.unlink(missing_ok=True)
+    params = params_of()
+    measurement = measure_dataset(params, run)
+    plan = choose_storage(params, run, measurement)
+    fit_batch(params, run, measurement, plan, "pretrain", 1)
+    source = open_source(describe_source(params, run, measurement, plan), 0, 1)
+    rows = source.take(0, 0, source.samples_per_epoch).features
+    source.close()
+    found = read_record(file, Preprocessing)
+    assert found.mean == pytest.approx((rows.mean(axis=0)), rel=1e-5)
+    before = file.read_bytes()
+    fit_batch(params, run, measurement, plan, "continue", 2)
+    assert file.read_bytes() == before
+
+
+def test_an_unknown_optimizer_is_a_fault_of_the_parameters(run: Run) -> None:
+    with pytest.raises(ParameterError, match=r"optimizer\.name"):
+        fit(run, optimizer={"name": "sdg"})

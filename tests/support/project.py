@@ -1,0 +1,73 @@
+"""A copy of this project as a fresh clone would be, and its command run in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.repositories import git
+
+ROOT = Path(__file__).parents[2]
+LIMIT_SECONDS = 280
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that has ended. `folder` is the newest run's."""
+
+    code: int
+    output: str
+    folder: Path
+
+    @property
+    def report(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
+        return found
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "journal.jsonl").read_text().splitlines()]
+
+
+def copy_project(target: Path) -> Path:
+    """The files that git knows or would know, committed: no data, no cache, no virtual environment."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    git(target, "init", "-q", "-b", "main")
+    git(target, "add", "-A")
+    git(target, "commit", "-q", "-m", "a fresh clone")
+    return target
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of a user who has set nothing."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW", "DVC"))}
+    return kept | {"PREFECT_HOME": str(home / ".prefect")}
+
+
+def retrain(project: Path, *settings: str) -> Finished:
+    """`python -m flows.retraining` with these keys set."""
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.retraining", *arguments],
+        cwd=project,
+        env=environment(project),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    runs = sorted((project / "runs").iterdir()) if (project / "runs").is_dir() else []
+    return Finished(done.returncode, done.stdout, runs[-1] if runs else project)

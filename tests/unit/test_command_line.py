@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.command_line import complain, read_arguments
+from tasks.errors import ParameterError, RetrainingError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_keys_are_set_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    found = read_arguments(["--set", "pretrain.duration=5", "--set", "data.rev=main"])
+    assert (found.params.pretrain.duration, found.params.data.rev, found.resume) == (5.0, "main", None)
+
+
+def test_resume_without_a_name_means_the_newest_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert read_arguments(["--resume"]).resume == ""
+    assert read_arguments(["--resume", "x"]).resume == "x"
+
+
+@pytest.mark.parametrize("setting", ["pretrain.duration", "=5", ""])
+def test_a_setting_without_key_or_value_is_refused(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(ParameterError, match="must be KEY=VALUE"):
+        read_arguments(["--set", setting])
+
+
+def test_wrong_parameters_end_with_code_2_and_other_errors_with_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert complain(ParameterError(["a: wrong", "b: wrong too"])) == 2
+    assert complain(RetrainingError("the store is gone")) == 1
+    assert complain(KeyError("x\ny")) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "a: wrong",
+        "b: wrong too",
+        "the store is gone",
+        "KeyError: 'x\\ny'",
+    ]
+
+
+def test_wrong_parameters_are_said_before_prefect_is_imported() -> None:
+    code = (
+        "import sys, flows.direct_run as direct\n"
+        "try:\n    direct.begin(['--set', 'pretrain.durration=5'])\n"
+        "except SystemExit as end:\n    print(end.code, 'prefect' in sys.modules, 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["2", "False", "False"]
+    assert done.stderr.count("\n") == 1

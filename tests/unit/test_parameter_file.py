@@ -1,0 +1,120 @@
+"""The loader of params.yaml: one line a fault, with key, value and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks.config import Params
+from tasks.errors import ParameterError
+from tasks.parameter_file import load_params
+
+SHIPPED = Path(__file__).parents[2] / "params.yaml"
+
+
+def faults(*overrides: tuple[str, str], text: str | None = None, tmp_path: Path | None = None) -> list[str]:
+    file = SHIPPED
+    if text is not None:
+        assert tmp_path is not None
+        file = tmp_path / "params.yaml"
+        file.write_text(text)
+    with pytest.raises(ParameterError) as caught:
+        load_params(file, list(overrides))
+    assert all("\n" not in line for line in caught.value.faults)
+    return caught.value.faults
+
+
+def test_the_defaults_of_the_models_equal_the_shipped_file() -> None:
+    assert load_params(SHIPPED) == Params()
+
+
+def test_every_key_of_the_models_is_in_the_shipped_file() -> None:
+    from ruamel.yaml import YAML
+
+    shipped = YAML(typ="safe", pure=True).load(SHIPPED.read_text())
+    dotted = {f"{section}.{key}" for section, keys in shipped.items() if isinstance(keys, dict) for key in keys}
+    assert dotted | {"seed"} == set(Params().dotted())
+
+
+def test_a_single_key_is_overridden_and_the_last_one_wins() -> None:
+    params = load_params(SHIPPED, [("pretrain.duration", "5"), ("pretrain.duration", "10 min")])
+    assert params.pretrain.duration == 600
+    assert params.pretrain.target_accuracy == Params().pretrain.target_accuracy
+
+
+def test_a_learning_rate_in_exponent_form_is_a_number() -> None:
+    assert load_params(SHIPPED, [("optimizer.learning_rate", "1e-4")]).optimizer.learning_rate == 0.0001
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("pretrain.durration", "5", "unknown key; did you mean 'duration'?"),
+        ("pretain.duration", "5", "unknown key; did you mean 'pretrain'?"),
+        ("pretrain.duration", "abc", 'must be seconds, or text such as "90 s"'),
+        ("pretrain.duration", "-1", "must be seconds"),
+        ("pretrain.duration", "0", "must be seconds"),
+        ("pretrain.duration", ".nan", "must be seconds"),
+        ("pretrain.duration", ".inf", "must be seconds"),
+        ("continuation.evaluate_every", "2 parsecs", "must be seconds"),
+        ("batch.device_memory", "12 MX", "must be bytes"),
+        ("storage.capacity_limit", "0", "must be bytes"),
+        ("storage.capacity_limit", ".nan", "must be bytes"),
+        ("batch.size", "0", "greater than or equal to 1"),
+        ("batch.size", "2.5", "integer"),
+        ("batch.size", "many", "integer"),
+        ("batch.headroom", "1", "less than 1"),
+        ("batch.headroom", ".nan", "finite"),
+        ("optimizer.learning_rate", ".nan", "finite"),
+        ("optimizer.learning_rate", "0", "greater than 0"),
+        ("optimizer.learning_rate", "fast", "number"),
+        ("pretrain.target_accuracy", "0", "greater than 0"),
+        ("pretrain.target_accuracy", "1.01", "less than or equal to 1"),
+        ("pretrain.target_accuracy", ".nan", "finite"),
+        ("cluster.b1", "0.6", "b1 = 0.6 must be below b2 = 0.6"),
+        ("cluster.b2", "1.5", "less than or equal to 1"),
+        ("cluster.workers", "0", "greater than or equal to 1"),
+        ("cluster.device", "tpu", "'auto', 'cpu', 'cuda' or 'mps'"),
+        ("cluster.update_mode", "both", "'auto', 'synchronous' or 'asynchronous'"),
+        ("storage.nodes", "[a]", "must name"),
+        ("storage.nodes", "[a, b, a/]", "must be distinct"),
+        ("storage.initial_nodes", "4", "must be at most the 3 nodes"),
+        ("data.validation_share", "1", "less than 1"),
+        ("seed", "-1", "greater than or equal to 0"),
+        ("model.allowed_packages", "[os]", "parameter file only"),
+    ],
+)
+def test_a_wrong_value_is_said_with_its_key_and_what_is_allowed(key: str, value: str, said: str) -> None:
+    (line,) = faults((key, value))
+    assert line.startswith(key.split(".")[0])
+    assert said in line
+
+
+def test_all_faults_are_said_at_once() -> None:
+    assert len(faults(("pretrain.duration", "abc"), ("batch.size", "0"), ("cluster.workers", "0"))) == 3
+
+
+def test_a_section_that_is_a_value_is_refused() -> None:
+    assert faults(("pretrain", "5"))[0].startswith("pretrain")
+    assert "not a section" in faults(("seed.deep", "5"))[0]
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "just text", "a: [1,\n", "a: 1\na: 2\n"])
+def test_a_file_that_holds_no_sections_is_refused(text: str, tmp_path: Path) -> None:
+    assert len(faults(text=text, tmp_path=tmp_path)) == 1
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="no such file"):
+        load_params(tmp_path / "none.yaml")
+
+
+def test_an_empty_file_means_the_defaults(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("")
+    assert load_params(tmp_path / "params.yaml") == Params()
+
+
+def test_shares_that_leave_nothing_to_train_on_are_refused() -> None:
+    (line,) = faults(("data.test_path", "null"), ("data.test_share", "0.5"), ("data.validation_share", "0.5"))
+    assert "must be below 1" in line
