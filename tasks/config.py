@@ -79,7 +79,7 @@ class Model(Section):
 
 class Optimizer(Section):
     name: str = "sgd"
-    learning_rate: Positive = 0.007
+    learning_rate: Positive = 0.01
     arguments: dict[str, Any] = {}
 
 
@@ -87,12 +87,12 @@ class Batch(Section):
     """The global batch and the memory that one device has for it."""
 
     size: Steps = 256
-    device_memory: BytesOrAuto = 3_000_000
+    device_memory: BytesOrAuto = 6_000_000
     headroom: Share = 0.02
 
 
 class Pretrain(Section):
-    duration: Seconds = 1.5
+    duration: Seconds = 1.0
     target_accuracy: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.93
     max_steps: Steps | None = None
     evaluate_every: Seconds = 2.0

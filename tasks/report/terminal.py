@@ -19,7 +19,7 @@ LINE_SECONDS = 3.0
 
 
 class Terminal:
-    """Shows a run between `__enter__` and `__exit__`.
+    """Shows a run between `__enter__` and `__exit__`, from its last start on, which may be in the journal already.
 
     A decision is shown at once when it says something new; all of them are listed at the end.
     """
@@ -30,9 +30,11 @@ class Terminal:
         self._console = console or Console()
         self._stop = threading.Event()
         self._chosen: dict[str, str] = {}
+        self._offset = 0
         self._thread = threading.Thread(target=self._show_all, name="journal-to-terminal", daemon=True)
 
     def __enter__(self) -> Self:
+        self._offset = self._last_start()
         self._thread.start()
         return self
 
@@ -47,7 +49,7 @@ class Terminal:
     def _show_all(self) -> None:
         display: Display = Bars(self._console) if self._console.is_terminal else Lines(self._console, LINE_SECONDS)
         try:
-            for event, _ in follow(self._run.journal, self._stop, self._last_start()):
+            for event, _ in follow(self._run.journal, self._stop, self._offset):
                 self._show(display, event)
         finally:
             display.close()

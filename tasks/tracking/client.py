@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.errors import ParameterError
+from tasks.errors import ParameterError, RetrainingError
 from tasks.tracking.failures import TrackingUnavailableError, is_refused, one_line
 
 if TYPE_CHECKING:
@@ -119,7 +119,8 @@ def open_store(uri: str, experiment: str, root: Path) -> Store:
 
 @contextmanager
 def reaching(uri: str) -> Iterator[None]:
-    """Turn what MLflow raises for a store out of reach into `TrackingUnavailableError`; its refusals pass."""
+    """Turn what MLflow raises into one line: `TrackingUnavailableError` for a store out of reach, `RetrainingError` for
+    what it refuses as invalid."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -127,7 +128,7 @@ def reaching(uri: str) -> Iterator[None]:
         yield
     except (MlflowException, SQLAlchemyError, OSError) as error:
         if is_refused(error):
-            raise
+            raise RetrainingError(f"MLflow at {uri} refused: {one_line(error)}") from error
         raise TrackingUnavailableError(f"MLflow at {uri}: {one_line(error)}") from error
 
 

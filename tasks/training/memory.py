@@ -124,11 +124,6 @@ def _prime(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
             parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    for state in optimizer.state.values():
-        for name, value in state.items():
-            if isinstance(value, torch.Tensor) and value.dim() == 0:
-                # A count that a fake step has changed has lost its value, which the next step asks for.
-                state[name] = torch.tensor(1, dtype=value.dtype)
 
 
 def _exchange_buffers(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

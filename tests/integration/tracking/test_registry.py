@@ -201,6 +201,12 @@ def test_there_is_no_champion_until_one_is_made_and_then_it_is_the_last_one_made
     assert champion(store, "crowned") == second == RegisteredModel("crowned", "2")
 
 
+def test_a_name_that_no_model_may_have_is_refused_in_one_line(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(RetrainingError, match="refused") as caught:
+        logged(store, tmp_path, "not/allowed", code_with(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
 def test_a_registry_that_refuses_is_unavailable_within_seconds(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(TrackingUnavailableError, match=r"127\.0\.0\.1"):
@@ -232,6 +238,19 @@ def test_a_model_built_by_the_projects_own_factory_finds_it_in_a_fresh_process(s
     code_with(tmp_path, "return pd.DataFrame({'prediction': [WORD] * len(rows)})", "from mine import WORD")
     model = logged(store, tmp_path, "own", code_of(tmp_path, "mine:build"))
     assert score_model(store, model.uri, parquet(tmp_path, rows())) == ["mine", "mine"]
+
+
+@pytest.mark.parametrize("module", ["elsewhere", "forwarder"])
+def test_code_that_was_not_stored_with_a_model_is_not_found_in_the_working_tree_instead(
+    module: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "elsewhere.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "tree"))
+    monkeypatch.chdir(tmp_path / "tree")
+    model = logged(store, tmp_path, module, code_with(tmp_path, imports=f"import {module}"))
+    with pytest.raises(RetrainingError, match=f"No module named '{module}'"):
+        score_model(store, model.uri, parquet(tmp_path, rows()))
 
 
 def test_every_package_that_serving_imports_is_among_the_requirements() -> None:

@@ -25,7 +25,6 @@ def test_the_same_seed_and_epoch_give_the_same_sequence_always() -> None:
     assert shard_sequence(8, seed=8, epoch=3) != EXPECTED
 
 
-
 @pytest.mark.parametrize("nodes", [1, 2, 4, 8])
 def test_no_node_holds_more_than_its_share_of_equal_shards(nodes: int) -> None:
     placed = place_shards(MD5S, [100] * 64, [f"node-{number}" for number in range(nodes)])

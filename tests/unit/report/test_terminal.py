@@ -112,9 +112,9 @@ def test_a_run_that_goes_on_does_not_show_again_what_it_did_before(tmp_path: Pat
     run, journal = run_in(tmp_path)
     start(journal, run, Params())
     journal.write("warning", message="from before")
+    start(journal, run, Params())
     screen, out = console(is_terminal=False)
     with Terminal(run, Params(), screen):
-        start(journal, run, Params())
         journal.write("progress", **progress("continue", 3.0))
     live = out.getvalue().split("outcome:")[0]
     assert "continue: 3.0 of 9.0 s" in live

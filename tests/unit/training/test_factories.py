@@ -55,7 +55,7 @@ def test_a_package_whose_name_only_begins_like_an_allowed_one_is_not_allowed() -
 )
 def test_what_is_no_factory_is_refused_without_being_called(factory: str, tmp_path: Path) -> None:
     witness = tmp_path / "called"
-    arguments = {
+    arguments: dict[str, Any] = {
         "command": f"touch {witness}",
         "args": ["touch", str(witness)],
         "source": f"open({str(witness)!r}, 'w')",
