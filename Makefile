@@ -9,7 +9,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help venv run test test-system check format clean
+.PHONY: help venv run test check format clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,11 +25,7 @@ run: venv  ## run the main job on the shipped data set, everything embedded
 	@$(BIN)/python -m flows.retraining
 
 test: venv  ## run the tests that need Python, git and make only
-	$(BIN)/python -m pytest -m "not system"
-	@echo "left out: what needs system programs (make test-system)"
-
-test-system: venv  ## run the tests that need system programs
-	$(BIN)/python -m pytest -m system
+	$(BIN)/python -m pytest
 
 check: venv  ## format, lint, types and import direction
 	$(BIN)/ruff format --check .

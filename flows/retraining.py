@@ -1,4 +1,4 @@
-"""The whole story: measure, choose, fetch, fit, pretrain, evaluate, and below the target stage again and continue; promote.
+"""The whole story: measure, choose, fetch, fit, pretrain, evaluate; below the target stage again and continue; promote.
 
 python -m flows.retraining [--params FILE] [--set KEY=VALUE]... [--resume [RUN]]
 """

@@ -67,7 +67,7 @@ def _step(function: Callable[P, R], retries: int = 0) -> Task[P, R]:
         _show_decisions(run, seen)
         return result
 
-    return task(
+    return Task(
         run_and_show,
         name=function.__name__,
         cache_policy=NO_CACHE,

@@ -9,7 +9,7 @@ from tasks.training.device import choose_device
 
 
 def check_model(params: Params, run: Run, measurement: Measurement) -> None:
-    """Raises `ParameterError` for a factory that is refused, a device that isn't there, or a model that takes no sample."""
+    """Raises `ParameterError` for a refused factory, a device that isn't there, or a model that takes no sample."""
     del run  # a step takes it like every other
     choose_device(params.cluster.device)
     try_model(params, measurement.schema)

@@ -123,4 +123,5 @@ def share_right(predictions: list[int | str | float | bool], labels: pd.Series) 
     expected = labels.tolist()
     if not expected:
         return float("nan")
-    return sum(said == true for said, true in zip(predictions, expected, strict=True)) / len(expected)
+    right = sum(bool(said == true) for said, true in zip(predictions, expected, strict=True))
+    return right / len(expected)

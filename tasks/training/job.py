@@ -14,9 +14,9 @@ from tasks.storage.source import SourceSpec
 class Job:
     """A phase of training. Paths are absolute.
 
-    `start_from` is the checkpoint of an earlier phase (None: fresh weights); a checkpoint of this phase in `folder` with
-    the same `fingerprint` and data goes before it. `stop_at_target` ends the phase as soon as an evaluation reaches the
-    target; without it the duration is used up.
+    `start_from` is the checkpoint of an earlier phase (None: fresh weights); a checkpoint of this phase in `folder`
+    with the same `fingerprint` and data goes before it. `stop_at_target` ends the phase as soon as an evaluation
+    reaches the target; without it the duration is used up.
     """
 
     branch: Branch

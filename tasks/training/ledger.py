@@ -19,16 +19,18 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.alive: dict[int, int] = {}
         self.live_bytes = 0
         self.peak_bytes = 0
+        # Every birth (its bytes) and every death (minus its bytes) since the start.
+        self.events: list[int] = []
 
     def note(self, *tensors: torch.Tensor) -> None:
         """Count tensors that were there before."""
         for tensor in tensors:
             self._born(tensor)
 
-    def restart(self) -> int:
-        """Begin a new peak at what is alive now. Returns the peak up to here."""
-        peak, self.peak_bytes = self.peak_bytes, self.live_bytes
-        return peak
+    def restart(self) -> None:
+        """Begin anew with what is alive now: the peak, and the events."""
+        self.peak_bytes = self.live_bytes
+        self.events = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         outputs = func(*args, **(kwargs or {}))
@@ -44,12 +46,16 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if key in self.alive:
                 continue
             self.alive[key] = storage.nbytes()
-            self.live_bytes += storage.nbytes()
+            self._change(storage.nbytes())
             self.peak_bytes = max(self.peak_bytes, self.live_bytes)
             weakref.finalize(storage, self._died, key)
 
     def _died(self, key: int) -> None:
-        self.live_bytes -= self.alive.pop(key)
+        self._change(-self.alive.pop(key))
+
+    def _change(self, difference: int) -> None:
+        self.live_bytes += difference
+        self.events.append(difference)
 
 
 def _dense_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -1,7 +1,7 @@
 """The rounds of a phase: decide from shared numbers, train, exchange, evaluate, until the end that all ranks agree on.
 
-No rank looks at its own clock to stop: rank 0's remaining time travels with the exchange, and everything decided here is
-a function of exchanged numbers. Rank 0 alone writes the journal and the checkpoint.
+No rank looks at its own clock to stop: rank 0's remaining time travels with the exchange, and everything decided here
+is a function of exchanged numbers. Rank 0 alone writes the journal and the checkpoint.
 """
 
 from __future__ import annotations

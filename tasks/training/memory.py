@@ -2,13 +2,14 @@
 
 The step is traced under fake tensors, which have shapes and no bytes, at the very number of samples that is asked for:
 the peak is not a straight line in it, so that none is drawn. What fake tensors can't tell (operations whose result's
-shape depends on the data, the workspaces of recurrent layers) is run for real at two small sizes instead. What a
-library allocates without a tensor is not seen.
+shape depends on the data, the workspaces of recurrent layers) is run for real at two small sizes instead, and every
+storage is followed from one to the other. What a library allocates without a tensor is not seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate, groupby
 from typing import Literal, NamedTuple
 
 import torch
@@ -20,8 +21,7 @@ from tasks.training.merge import merged_tensors
 from tasks.training.step import Loss, inexact_layers
 
 PROBED_SAMPLES = (8, 32)
-# What a kernel allocates for itself is not seen (22 % of the peak of an LSTM on a CPU), and a line through two sizes is
-# a little low for many samples.
+# What a kernel allocates for itself is not seen by a probe: 22 % of the peak of an LSTM on a CPU.
 PROBE_FACTOR = 1.4
 
 
@@ -52,46 +52,48 @@ class StepMemory:
         self.workers = workers
         self.source: Literal["trace", "probe"] = "trace"
         self._known: dict[tuple[int, bool], int] = {}
+        self._probed: dict[tuple[int, bool], _Step] = {}
 
     def peak_bytes(self, samples: int, accumulating: bool) -> int:
         """The peak with `samples` samples a pass; `accumulating`: gradients of an earlier pass are there already."""
         key = samples, accumulating
         if key not in self._known:
-            self._known[key] = max(self._trace(*key) or self._probe(*key))
+            self._known[key] = self._trace(*key) or self._probe(*key)
         return self._known[key]
 
-    def _trace(self, samples: int, accumulating: bool) -> Peaks | None:
-        """The peaks from fake tensors, or None where they can't tell."""
+    def _trace(self, samples: int, accumulating: bool) -> int | None:
+        """The peak from fake tensors, or None where they can't tell."""
         if self.source == "trace":
             try:
                 with torch.random.fork_rng(devices=[]), FakeTensorMode():
                     model, optimizer = self.build()
                     if not any(isinstance(module, nn.RNNBase) for module in model.modules()):
-                        return self._run(model, optimizer, samples, accumulating)
+                        return self._run(model, optimizer, samples, accumulating).peak_bytes()
             except Exception:  # whatever fake tensors can't do; real ones will say what is really wrong
                 pass
             self.source = "probe"
         return None
 
-    def _probe(self, samples: int, accumulating: bool) -> Peaks:
-        """The peaks of real steps, with an allowance: for many samples on the line through two small sizes.
-
-        The optimizer's own peak doesn't grow with the samples and is kept apart, since it would hide the slope.
-        """
-
-        def measured(size: int) -> Peaks:
-            with torch.random.fork_rng(devices=[]):
-                return self._run(*self.build(), size, accumulating)
-
+    def _probe(self, samples: int, accumulating: bool) -> int:
+        """The peak from real steps, with an allowance. Many samples are not run, but figured from two small sizes."""
         small, large = PROBED_SAMPLES
         if samples <= large:
-            found = measured(samples)
-            return Peaks(round(PROBE_FACTOR * found.passes), found.update)
-        first, second = measured(small), measured(large)
-        a_sample = max(0, second.passes - first.passes) / (large - small)
-        return Peaks(round(PROBE_FACTOR * (second.passes + a_sample * (samples - large))), second.update)
+            return self._measured(samples, accumulating).peak_bytes(PROBE_FACTOR)
+        step = _extrapolated(
+            self._measured(small, accumulating),
+            self._measured(large, accumulating),
+            (samples - small) / (large - small),
+        )
+        return step.peak_bytes(PROBE_FACTOR)
 
-    def _run(self, model: nn.Module, optimizer: torch.optim.Optimizer, samples: int, accumulating: bool) -> Peaks:
+    def _measured(self, samples: int, accumulating: bool) -> _Step:
+        key = samples, accumulating
+        if key not in self._probed:
+            with torch.random.fork_rng(devices=[]):
+                self._probed[key] = self._run(*self.build(), *key)
+        return self._probed[key]
+
+    def _run(self, model: nn.Module, optimizer: torch.optim.Optimizer, samples: int, accumulating: bool) -> _Step:
         if inexact_layers(model):
             samples = max(2, samples)  # these layers refuse a lone sample
         ledger = Ledger()
@@ -102,19 +104,53 @@ class StepMemory:
             features = torch.zeros(max(self.part, samples), *self.input_shape)
             labels = torch.zeros(len(features), dtype=torch.int64)
             ledger.restart()
+            before = ledger.live_bytes
             for _ in range(2 if accumulating else 1):
                 torch.autograd.backward(self.loss(model(features[:samples]), labels[:samples]))
-            passes = ledger.restart()
+            passes = ledger.events
+            ledger.restart()
             optimizer.step()
             del exchanged
-        return Peaks(passes, ledger.peak_bytes)
+        return _Step(before, passes, ledger.peak_bytes)
 
 
-class Peaks(NamedTuple):
-    """Bytes, while the passes run and while the optimizer updates."""
+class _Step(NamedTuple):
+    """Bytes that are there before a step, its passes' births and deaths, and the peak while the optimizer updates."""
 
-    passes: int
+    before: int
+    passes: list[int]
     update: int
+
+    def peak_bytes(self, factor: float = 1.0) -> int:
+        """The most bytes at one time; those of the passes are multiplied with `factor`."""
+        return max(round(factor * (self.before + max(accumulate(self.passes), default=0))), self.update)
+
+
+def _extrapolated(small: _Step, large: _Step, times: float) -> _Step:
+    """The step as far beyond the small one as `times` the way to the large one.
+
+    Where both did the same things, every storage grows along a line of its own. Their sum's peak doesn't: what is small
+    with few samples and hides behind the gradients may be the most with many. Else the peaks are all there is to go by.
+    """
+
+    def beyond(first: int, second: int) -> int:
+        return round(first + (second - first) * times)
+
+    pairs = list(zip(_ordered(small.passes), _ordered(large.passes), strict=False))
+    alike = len(small.passes) == len(large.passes) and all((first > 0) == (second > 0) for first, second in pairs)
+    if alike:
+        return _Step(beyond(small.before, large.before), [beyond(*pair) for pair in pairs], large.update)
+    first, second = (max(accumulate(step.passes), default=0) for step in (small, large))
+    return _Step(beyond(small.before, large.before), [max(second, beyond(first, second))], large.update)
+
+
+def _ordered(events: list[int]) -> list[int]:
+    """The same events with every run of deaths sorted: those that come at once have no order of their own."""
+    ordered: list[int] = []
+    for is_death, run in groupby(events, key=lambda event: event <= 0):
+        together = list(run)
+        ordered += sorted(together) if is_death else together
+    return ordered
 
 
 def _prime(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -14,8 +14,8 @@ class Progress:
     """Where a phase stands. Every rank holds the same values.
 
     `steps` and `samples` count this phase; `earlier_steps` those of the phases before, so that metrics go on along one
-    axis. A window of asynchronous steps counts as the whole batches that its samples make. `left_seconds` is what is left
-    of the budget.
+    axis. A window of asynchronous steps counts as the whole batches that its samples make. `left_seconds` is what is
+    left of the budget.
     """
 
     left_seconds: float

@@ -21,10 +21,13 @@ def wrap(model: torch.nn.Module, timer: StepTimer, ranks: int) -> DistributedDat
         return None
     wrapped = DistributedDataParallel(model, forward_sync_buffers=False)
 
-    def stamp_and_reduce(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    world = dist.group.WORLD
+    assert world is not None, "the process group comes before the wrapper"
+
+    def stamp_and_reduce(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
         if bucket.is_last():
             timer.pause()
-        return allreduce_hook(dist.group.WORLD, bucket)
+        return allreduce_hook(world, bucket)
 
     wrapped.register_comm_hook(None, stamp_and_reduce)
     return wrapped

@@ -140,7 +140,7 @@ def test_a_worker_that_keeps_dying_is_named_with_its_signal(run: Run) -> None:
 def test_an_error_in_a_worker_is_said_in_one_line(run: Run) -> None:
     params = params_of(model={"factory": "tests.support.failing_model:build", "arguments": {}})
     with pytest.raises(
-        RetrainingError, match="pretrain: rank 0 of 1 .* ValueError: this model has had enough"
+        RetrainingError, match=r"pretrain: rank 0 of 1 .* ValueError: this model has had enough"
     ) as caught:
         train(params, run)
     assert "\n" not in str(caught.value)

@@ -174,7 +174,9 @@ def test_the_ledger_counts_a_storage_once_and_until_it_is_gone() -> None:
         assert (ledger.live_bytes, ledger.peak_bytes) == (400 + 320, 720)
         del first, second
         assert ledger.live_bytes == 400
-        assert ledger.restart() == 720
+        assert ledger.events == [400, 320, -320]
+        ledger.restart()
+        assert (ledger.peak_bytes, ledger.events) == (400, [])
         del view
         torch.ones(10)
     assert (ledger.live_bytes, ledger.peak_bytes) == (0, 400)
