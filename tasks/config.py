@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.quantities import BytesOrAuto, Seconds, SecondsOrAuto
+from tasks.quantities import BytesOrAuto, CountOrAuto, Seconds, SecondsOrAuto
 
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Closed = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -86,7 +86,7 @@ class Optimizer(Section):
 class Batch(Section):
     """The global batch and the memory that one device has for it."""
 
-    size: Steps = 256
+    size: CountOrAuto = 256
     device_memory: BytesOrAuto = 6_000_000
     headroom: Share = 0.02
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tasks.config import Params
 from tasks.decisions.batch_plan import NothingFitsError, part_of, plan_batch
+from tasks.decisions.batch_size import batch_size_from_quality
 from tasks.errors import RetrainingError
 from tasks.journal import Journal
 from tasks.quantities import write_bytes
 from tasks.records import BatchPlan, Branch, Measurement, Run, StoragePlan
 from tasks.storage.description import describe_source
 from tasks.training.device import check_workers, choose_device, device_memory_bytes
-from tasks.training.fit import step_memory, write_preprocessing
+from tasks.training.fit import measure_quality, step_memory, write_preprocessing
 
 
 def fit_batch(
@@ -23,7 +25,10 @@ def fit_batch(
     samples = write_preprocessing(Path(run.folder) / "preprocessing.json", spec)
     device = choose_device(params.cluster.device)
     check_workers(device, workers)
-    asked = params.batch.size
+    asked, why = params.batch.size, None
+    if asked == "auto":
+        why = batch_size_from_quality(measure_quality(spec), len(measurement.schema.classes), samples)
+        asked = why.size
     batch_size = min(asked, samples)
     memory, inexact = step_memory(params, measurement.schema, part_of(batch_size, workers), workers)
     try:
@@ -43,5 +48,7 @@ def fit_batch(
             f"({error.needed_bytes:,} bytes) and the device has {write_bytes(error.available_bytes)} for it; use a "
             "smaller model, an optimizer with less state, or a device with more memory"
         ) from None
+    if why is not None:
+        decision = replace(decision, because=f"{why.because}; {decision.because}", inputs=decision.inputs | why.inputs)
     Journal(run.journal).decide(decision, branch)
     return batch

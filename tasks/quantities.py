@@ -59,8 +59,19 @@ def _bytes_or_auto(value: Any) -> Any:
     return value if value == "auto" else read_bytes(value)
 
 
+def _count_or_auto(value: Any) -> Any:
+    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError('must be a whole number, 1 or more, or "auto"')
+    return value
+
+
 _QUANTITY = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}
 
 Seconds = Annotated[float, BeforeValidator(read_seconds), WithJsonSchema(_QUANTITY)]
 SecondsOrAuto = Annotated[float | Literal["auto"], BeforeValidator(_seconds_or_auto), WithJsonSchema(_QUANTITY)]
+CountOrAuto = Annotated[
+    int | Literal["auto"],
+    BeforeValidator(_count_or_auto),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]}),
+]
 BytesOrAuto = Annotated[int | Literal["auto"], BeforeValidator(_bytes_or_auto), WithJsonSchema(_QUANTITY)]

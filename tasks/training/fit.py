@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from torch import nn, optim
 
 from tasks.config import Params
+from tasks.decisions.batch_size import Quality
 from tasks.record_files import write_record
 from tasks.records import Schema
+from tasks.storage.quality import quality_of
 from tasks.storage.samples import SampleSource
 from tasks.storage.source import SourceSpec, open_source
 from tasks.training.factories import build_loss, build_model, build_optimizer
@@ -32,6 +34,15 @@ def write_preprocessing(file: Path, spec: SourceSpec) -> int:
             known = min(source.samples_per_epoch, FITTED_SAMPLES)
             write_record(file, fit_preprocessing(_blocks(source, known), spec.schema))
         return source.samples_per_epoch
+    finally:
+        source.close()
+
+
+def measure_quality(spec: SourceSpec) -> Quality:
+    """The quality of the first training samples of an epoch."""
+    source = open_source(spec, 0, 1)
+    try:
+        return quality_of(source.take(0, 0, min(source.samples_per_epoch, FITTED_SAMPLES)))
     finally:
         source.close()
 

@@ -1,0 +1,188 @@
+"""Both update modes between real processes, in float64: exact where they must be exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tasks.decisions.update_mode import even_parts
+from tasks.training.exchange import Own, exchange, pack, unpack
+from tasks.training.merge import Merger, merge_buffers
+from tasks.training.step import accumulate
+from tasks.training.synchronous import wrap
+from tasks.training.timing import StepTimer
+from tasks.training.trainee import lowered_rate
+from tests.support.processes import run_ranks
+
+SAMPLES = 10
+
+
+def model_of() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+
+
+def data() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(SAMPLES, 5, dtype=torch.float64, generator=generator), torch.arange(SAMPLES) % 3
+
+
+def flat(tensors: Any) -> torch.Tensor:
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+def gradient_of_a_rank(rank: int, ranks: int, samples: int) -> list[float]:
+    model = model_of()
+    wrapped = wrap(model, StepTimer(1, torch.device("cpu")), ranks)
+    assert wrapped is not None
+    features, labels = data()
+    parts = even_parts(samples, ranks)
+    start = sum(parts[:rank])
+    own = slice(start, start + parts[rank])
+    sizes = [2, parts[rank] - 2] if parts[rank] > 2 else [parts[rank]] if parts[rank] else []
+    loss = nn.functional.cross_entropy
+    accumulate(model, wrapped, loss, features[own], labels[own], sizes, denominator=samples, scale=float(ranks))
+    found: list[float] = flat(parameter.grad for parameter in model.parameters()).tolist()
+    return found
+
+
+@pytest.mark.parametrize(("ranks", "samples"), [(3, 10), (4, 10), (3, 2), (2, 1)])
+def test_the_gradient_of_uneven_parts_and_passes_is_that_of_the_whole_batch(ranks: int, samples: int) -> None:
+    """Claims B1 and B5: also where a rank has no sample at all."""
+    model = model_of()
+    features, labels = data()
+    torch.autograd.backward(nn.functional.cross_entropy(model(features[:samples]), labels[:samples]))
+    whole = flat(parameter.grad for parameter in model.parameters())
+    for found in run_ranks(gradient_of_a_rank, ranks, samples):
+        error = (torch.tensor(found, dtype=torch.float64) - whole).norm() / whole.norm()
+        assert error <= 1e-12
+
+
+class WithBuffers(nn.Module):
+    mean: torch.Tensor
+    count: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(2, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+
+def merged_by_a_rank(rank: int, ranks: int, samples: list[int], finite: list[bool]) -> dict[str, Any]:
+    model = WithBuffers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    merger = Merger(model, optimizer, rank, ranks)
+    with torch.no_grad():
+        model.weight += rank + 1 if finite[rank] else float("nan")
+        model.mean += 10.0 * (rank + 1)
+        model.count += rank
+    if samples[rank]:
+        optimizer.state[model.weight]["momentum_buffer"] = torch.full_like(model.weight, float(rank + 1))
+    shared = merger.merge(Own(0.5 + rank, 7.0, 2.0, samples[rank], finite[rank]))
+    momentum = optimizer.state[model.weight]["momentum_buffer"]
+    return {
+        "weight": model.weight.tolist(),
+        "mean": model.mean.tolist(),
+        "count": int(model.count),
+        "momentum": momentum.tolist(),
+        "shared": shared,
+    }
+
+
+def test_a_merge_is_the_mean_weighted_by_samples_and_all_ranks_are_equal_after_it() -> None:
+    """Claim A1.f: the asynchronous update."""
+    found = run_ranks(merged_by_a_rank, 3, [30, 10, 0], [True, True, True])
+    assert found[0]["weight"] == [1.25, 1.25]
+    assert found[0]["mean"] == [12.5, 12.5]
+    assert found[0]["momentum"] == [1.25, 1.25]
+    assert found[0]["count"] == 2
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_merge_tells_everybody_the_same_numbers() -> None:
+    shared = run_ranks(merged_by_a_rank, 2, [30, 10], [True, True])[1]["shared"]
+    assert (shared.durations_seconds, shared.left_seconds, shared.samples) == ((0.5, 1.5), 7.0, 40)
+    assert (shared.loss_sum, shared.finite_ranks) == (4.0, 2)
+
+
+def test_a_rank_whose_weights_are_not_finite_is_left_out() -> None:
+    found = run_ranks(merged_by_a_rank, 2, [30, 10], [False, True])
+    assert found[0]["weight"] == found[1]["weight"] == [2.0, 2.0]
+    assert found[0]["shared"].finite_ranks == 1
+
+
+def test_a_merge_without_any_sample_leaves_every_rank_as_it_is() -> None:
+    found = run_ranks(merged_by_a_rank, 2, [0, 0], [True, True])
+    assert [each["weight"] for each in found] == [[1.0, 1.0], [2.0, 2.0]]
+
+
+def buffers_of_a_rank(rank: int, _ranks: int) -> tuple[list[float], int]:
+    model = WithBuffers()
+    model.mean += float(rank)
+    model.count += rank
+    merge_buffers(model)
+    return model.mean.tolist(), int(model.count)
+
+
+def test_float_buffers_are_averaged_and_counters_take_the_largest() -> None:
+    assert run_ranks(buffers_of_a_rank, 3) == [([1.0, 1.0], 2)] * 3
+
+
+def exchanged_by_a_rank(rank: int, ranks: int) -> Any:
+    return exchange(Own(None if rank else 0.5, 10.0 - rank, 1.0, 4, True), rank, ranks)
+
+
+def test_durations_are_not_known_before_every_rank_knows_its_own_and_time_is_rank_0_s() -> None:
+    first, second = run_ranks(exchanged_by_a_rank, 2)
+    assert first == second
+    assert (first.durations_seconds, first.left_seconds, first.samples) == (None, 10.0, 8)
+
+
+def test_what_is_packed_and_summed_is_unpacked() -> None:
+    summed = [
+        a + b
+        for a, b in zip(pack(Own(1.0, 5.0, 2.0, 3, True), 0, 2), pack(Own(4.0, 9.0, 1.0, 2, False), 1, 2), strict=True)
+    ]
+    shared = unpack(summed, 2)
+    assert (shared.durations_seconds, shared.left_seconds) == ((1.0, 4.0), 5.0)
+    assert (shared.loss_sum, shared.samples, shared.finite_ranks) == (3.0, 5, 1)
+
+
+def test_for_plain_sgd_a_lower_rate_is_a_lower_gradient() -> None:
+    """Claims A1.g and A2: the coefficient adjusts the model's gradient values."""
+    weights = []
+    for by_rate in (True, False):
+        model = model_of()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        torch.autograd.backward(nn.functional.cross_entropy(model(data()[0]), data()[1]))
+        if not by_rate:
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.grad *= 0.25
+        with lowered_rate(optimizer, 0.25 if by_rate else 1.0):
+            optimizer.step()
+        assert optimizer.param_groups[0]["lr"] == 0.5
+        weights.append(flat(model.parameters()))
+    assert torch.equal(weights[0], weights[1])
+
+
+def test_for_adam_a_lower_rate_lowers_the_step_which_a_lower_gradient_would_not() -> None:
+    steps = {}
+    for coefficient, by_rate in ((1.0, True), (0.1, True), (0.1, False)):
+        model = model_of()
+        before = flat(model.parameters())
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        torch.autograd.backward(nn.functional.cross_entropy(model(data()[0]), data()[1]))
+        if not by_rate:
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.grad *= coefficient
+        with lowered_rate(optimizer, coefficient if by_rate else 1.0):
+            optimizer.step()
+        steps[coefficient, by_rate] = float((flat(model.parameters()) - before).norm())
+    assert steps[0.1, True] == pytest.approx(0.1 * steps[1.0, True])
+    assert steps[0.1, False] > 0.9 * steps[1.0, True]

@@ -1,0 +1,68 @@
+"""Claim A1.d: the duration of a single training step on each accelerator, whatever it waits for in between."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tasks.training.timing import StepTimer
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def timed(part: int = 10) -> tuple[StepTimer, Clock]:
+    clock = Clock()
+    return StepTimer(part, torch.device("cpu"), clock), clock
+
+
+def step(timer: StepTimer, clock: Clock, seconds: float, samples: int = 10, waiting: float = 0.0) -> None:
+    timer.begin_step(samples)
+    clock.now += seconds
+    timer.pause()
+    clock.now += waiting
+    timer.resume()
+    timer.pause()
+
+
+def test_the_first_step_of_a_process_is_left_out() -> None:
+    timer, clock = timed()
+    step(timer, clock, 9.0)
+    assert timer.seconds() is None
+    step(timer, clock, 1.0)
+    assert timer.seconds() == pytest.approx(1.0)
+
+
+def test_waiting_for_others_does_not_count() -> None:
+    timer, clock = timed()
+    step(timer, clock, 1.0)
+    step(timer, clock, 1.0, waiting=100.0)
+    assert timer.seconds() == pytest.approx(1.0)
+
+
+def test_the_median_of_the_last_five_steps_counts() -> None:
+    timer, clock = timed()
+    for seconds in (9, 50, 50, 1, 2, 3, 4, 100):
+        step(timer, clock, seconds)
+    assert timer.seconds() == pytest.approx(3.0)
+
+
+def test_a_smaller_step_is_scaled_to_an_equal_part_and_one_below_half_is_left_out() -> None:
+    timer, clock = timed()
+    step(timer, clock, 1.0)
+    step(timer, clock, 1.0, samples=5)
+    assert timer.seconds() == pytest.approx(2.0)
+    step(timer, clock, 1.0, samples=4)
+    assert timer.seconds() == pytest.approx(2.0)
+
+
+def test_a_step_of_no_time_is_floored() -> None:
+    timer, clock = timed()
+    step(timer, clock, 0.0)
+    step(timer, clock, 0.0)
+    assert timer.seconds() == pytest.approx(1e-6)
