@@ -1,8 +1,8 @@
 """The batch size from the quality of the samples, for `batch.size: auto`. It is a guide, and promises no accuracy.
 
 Noisy labels and missing values make a sample's gradient noisier, and more samples make up for it. A label that is
-wrong with probability η among C classes shrinks the mean gradient by 1 - ηC/(C-1), a share m of missing values by 1 - m, while
-the spread stays about the same; the batch grows by the inverse square of both, up to four times.
+wrong with probability η among C classes shrinks the mean gradient by 1 - ηC/(C-1), a share m of missing values by
+1 - m, while the spread stays about the same; the batch grows by the inverse square of both, up to four times.
 """
 
 from __future__ import annotations

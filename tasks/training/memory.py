@@ -75,16 +75,19 @@ class StepMemory:
         return None
 
     def _probe(self, samples: int, accumulating: bool) -> int:
-        """The peak from real steps, with an allowance. Many samples are not run, but figured from two small sizes."""
+        """The peak from real steps, with an allowance.
+
+        Many samples are not run, but figured from two smaller sizes at which the model does the same things; where it
+        never does (a branch on the samples), the sizes grow up to the one that is asked for.
+        """
         small, large = PROBED_SAMPLES
-        if samples <= large:
-            return self._measured(samples, accumulating).peak_bytes(PROBE_FACTOR)
-        step = _extrapolated(
-            self._measured(small, accumulating),
-            self._measured(large, accumulating),
-            (samples - small) / (large - small),
-        )
-        return step.peak_bytes(PROBE_FACTOR)
+        while large < samples:
+            first, second = self._measured(small, accumulating), self._measured(large, accumulating)
+            step = _extrapolated(first, second, (samples - small) / (large - small))
+            if step is not None:
+                return step.peak_bytes(PROBE_FACTOR)
+            small, large = large, 2 * large
+        return self._measured(samples, accumulating).peak_bytes(PROBE_FACTOR)
 
     def _measured(self, samples: int, accumulating: bool) -> _Step:
         key = samples, accumulating
@@ -126,22 +129,22 @@ class _Step(NamedTuple):
         return max(round(factor * (self.before + max(accumulate(self.passes), default=0))), self.update)
 
 
-def _extrapolated(small: _Step, large: _Step, times: float) -> _Step:
-    """The step as far beyond the small one as `times` the way to the large one.
+def _extrapolated(small: _Step, large: _Step, times: float) -> _Step | None:
+    """The step as far beyond the small one as `times` the way to the large one; None if they didn't do the same things.
 
-    Where both did the same things, every storage grows along a line of its own. Their sum's peak doesn't: what is small
-    with few samples and hides behind the gradients may be the most with many. Else the peaks are all there is to go by.
+    Every storage grows along a line of its own. Their sum's peak doesn't: what is small with few samples and hides
+    behind the gradients may be the most with many.
     """
 
     def beyond(first: int, second: int) -> int:
         return round(first + (second - first) * times)
 
-    pairs = list(zip(_ordered(small.passes), _ordered(large.passes), strict=False))
-    alike = len(small.passes) == len(large.passes) and all((first > 0) == (second > 0) for first, second in pairs)
-    if alike:
-        return _Step(beyond(small.before, large.before), [beyond(*pair) for pair in pairs], large.update)
-    first, second = (max(accumulate(step.passes), default=0) for step in (small, large))
-    return _Step(beyond(small.before, large.before), [max(second, beyond(first, second))], large.update)
+    if len(small.passes) != len(large.passes):
+        return None
+    pairs = list(zip(_ordered(small.passes), _ordered(large.passes), strict=True))
+    if any((first > 0) != (second > 0) for first, second in pairs):
+        return None
+    return _Step(beyond(small.before, large.before), [beyond(*pair) for pair in pairs], large.update)
 
 
 def _ordered(events: list[int]) -> list[int]:

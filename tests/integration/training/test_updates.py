@@ -77,7 +77,7 @@ def merged_by_a_rank(rank: int, ranks: int, samples: list[int], finite: list[boo
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     merger = Merger(model, optimizer, rank, ranks)
     with torch.no_grad():
-        model.weight += rank + 1 if finite[rank] else float("nan")
+        model.weight.add_(rank + 1 if finite[rank] else float("nan"))
         model.mean += 10.0 * (rank + 1)
         model.count += rank
     if samples[rank]:

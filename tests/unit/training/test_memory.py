@@ -121,6 +121,18 @@ def test_a_model_that_reads_values_is_measured_and_errs_on_the_safe_side(
     assert 0.99 <= found / allocated(build, (100,), samples, samples) < 1.5
 
 
+def test_a_model_that_does_other_things_with_many_samples_errs_on_the_safe_side() -> None:
+    class Branching(DataDependent):
+        def forward(self, features: torch.Tensor) -> torch.Tensor:
+            outputs = super().forward(features)
+            return outputs.tanh() if len(features) > 16 else outputs
+
+    build = builder(lambda: Branching((100,), 1000))
+    found, source = predicted(build, (100,), 2000, 2000)
+    assert source == "probe"
+    assert 0.99 <= found / allocated(build, (100,), 2000, 2000) < 1.5
+
+
 def test_gradients_of_an_earlier_pass_count() -> None:
     memory = StepMemory(builder(wide), loss, (64,), 8, 1)
     parameters = sum(parameter.nbytes for parameter in wide().parameters())
