@@ -48,7 +48,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 RETRIES = 2
-RETRY_SECONDS = 5
+RETRY_SECONDS = 2
 
 
 def _worth_another_try(_task: Task[..., Any], _run: TaskRun, state: State) -> bool:

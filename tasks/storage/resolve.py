@@ -42,14 +42,12 @@ def resolve(
             raise ParameterError(
                 [f"{key}: DVC records no hash of {path!r}; allowed is data that dvc add or dvc repro has stored"]
             )
-        store = store_of(present, remote or out.remote)
-        # Files hashed by DVC 2 lie elsewhere in a store.
-        objects = store.legacy_odb if out.hash_info.name == "md5-dos2unix" else store.odb
+        version = str(out.hash_info.value)
+        objects = _source(present, out, version, remote)
 
         def url(version: str) -> str:
-            return str(store.fs.unstrip_protocol(objects.oid_to_path(version)))
+            return str(objects.fs.unstrip_protocol(objects.oid_to_path(version)))
 
-        version = str(out.hash_info.value)
         size = out.meta.size or None
         directory_url: str | None = None
         if out.hash_info.isdir:
@@ -93,6 +91,21 @@ def _owner(repo: Repo, top: str, path: str, key: str) -> tuple[Any, str]:
             continue
         return found[0], "/".join(parts[length:])
     raise _untracked(repo, top, path, key)
+
+
+def _source(repo: Repo, out: Any, version: str, remote: str | None) -> Any:
+    """Where the objects of a set are read from: the remote, or DVC's own cache for a set that was never pushed.
+
+    DVC pushes the listing of a folder after all of its files, so that the listing tells whether a set was pushed.
+    """
+    cache = repo.cache.local
+    is_cached = cache is not None and Path(cache.oid_to_path(version)).exists()
+    if is_cached and remote is None and not repo.config["core"].get("remote") and not out.remote:
+        return cache
+    store = store_of(repo, remote or out.remote)
+    # Files hashed by DVC 2 lie elsewhere in a store.
+    objects = store.legacy_odb if out.hash_info.name == "md5-dos2unix" else store.odb
+    return cache if is_cached and not objects.fs.exists(objects.oid_to_path(version)) else objects
 
 
 def _untracked(repo: Repo, top: str, path: str, key: str) -> ParameterError:

@@ -1,4 +1,4 @@
-"""Raw rows of the data set as a pandas frame: what the test is made on, and what a served model is given."""
+"""Raw rows of the data set as a pandas frame: what the test is made on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from tasks.config import Params
 from tasks.records import Manifest, Measurement, Run, Schema
 from tasks.storage.description import held_out_share
 from tasks.storage.in_memory import read_cached
-from tasks.storage.parquet import LABEL_TYPES, decode_features, read_table
+from tasks.storage.parquet import LABEL_TYPES, read_table
 from tasks.storage.repository import cache_folder
 from tasks.storage.split import TEST, parts_of_rows
 
@@ -36,18 +35,6 @@ def test_rows(params: Params, run: Run, measurement: Measurement) -> pd.DataFram
         parts = parts_of_rows(shard.md5, shard.rows or 0, params.seed, params.data.validation_share, share)
         tables.append(_table(manifest, index, cache, schema).take(np.flatnonzero(parts == TEST)))
     return _frame(tables)
-
-
-def features_of(frame: pd.DataFrame, schema: Schema) -> NDArray[Any]:
-    """The features of raw rows, decoded as shards are: (rows, schema.width) of schema.dtype; the label may be missing.
-
-    Raises `ValueError` naming a column that is not there or doesn't fit.
-    """
-    missing = [column.name for column in schema.features if column.name not in frame.columns]
-    if missing:
-        raise ValueError(f"the rows lack the column{'s' * (len(missing) > 1)} {', '.join(missing)}")
-    columns = [column.name for column in schema.features]
-    return decode_features(pa.Table.from_pandas(frame[columns], preserve_index=False), schema)
 
 
 def _table(manifest: Manifest, index: int, cache: Path, schema: Schema) -> Any:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CHAMPION = "champion"
 LOADER_MODULE = "tasks.training.serving"
-SERVING_PACKAGES = ("dvc", "fsspec", "mlflow", "numpy", "pandas", "pyarrow", "pydantic", "torch")
+SERVING_PACKAGES = ("mlflow", "numpy", "pandas", "pyarrow", "pydantic", "torch")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import torch
 from tasks.config import Model
 from tasks.record_files import read_record, write_record
 from tasks.records import Schema
-from tasks.storage.rows import features_of
+from tasks.storage.features import features_of
 from tasks.training.factories import build_model
 from tasks.training.preprocessing import Preprocessing, apply
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
@@ -69,8 +70,15 @@ class Trainee:
 
     def evaluate(self) -> float:
         """The accuracy on the validation samples of all ranks; every rank gets the same value."""
-        blocks = (self._prepare(block) for block in self.source.validation())
+        # No more at once than a pass of training may take: the plan is made for that.
+        blocks = (self._prepare(part) for block in self.source.validation() for part in self._passes(block))
         return accuracy(self.model, blocks, self.classes, self.device)
+
+    def _passes(self, block: Samples) -> Iterator[Samples]:
+        start = 0
+        for size in part_sizes(len(block), self.plan.micro_batch):
+            yield block.rows(np.arange(start, start + size))
+            start += size
 
     def _prepare(self, samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
         features = apply(self.preprocessing, samples.features)

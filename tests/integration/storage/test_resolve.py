@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from hashlib import md5
@@ -152,6 +153,7 @@ def test_a_damaged_or_missing_listing_stops_with_its_name(root: Path) -> None:
     with pytest.raises(RetrainingError, match=r"listing .*\.dir.*expected the hash"):
         resolve(str(root), "digits")
     listing.unlink()
+    shutil.rmtree(root / ".dvc/cache")
     with pytest.raises(RetrainingError, match="no such object"):
         resolve(str(root), "digits")
 
@@ -161,3 +163,17 @@ def test_files_that_the_listing_lacks_are_noticed(root: Path) -> None:
     (root / "digits.dvc").write_text(text.replace("nfiles: 3", "nfiles: 4"))
     with pytest.raises(RetrainingError, match="records 4 files, but the listing has 3"):
         resolve(str(root), "digits")
+
+
+def test_a_set_that_was_never_pushed_is_read_from_the_cache(tmp_path: Path) -> None:
+    root = make_repository(tmp_path, digits=tables(10, 7))
+    shutil.rmtree(root / "store")
+    manifest = resolve(str(root), "digits")
+    assert [shard.url.startswith(str(root / ".dvc/cache")) for shard in manifest.shards] == [True, True]
+    assert manifest.files == 2
+
+
+def test_a_repository_without_a_remote_reads_from_its_cache(tmp_path: Path) -> None:
+    root = make_repository(tmp_path, digits=tables(10))
+    (root / ".dvc/config").write_text("[core]\n    analytics = false\n")
+    assert resolve(str(root), "digits").shards[0].url.startswith(str(root / ".dvc/cache"))

@@ -12,6 +12,7 @@ from tasks.errors import RetrainingError
 from tasks.measure_dataset import measure_dataset
 from tasks.storage import rows
 from tasks.storage.description import describe_source
+from tasks.storage.features import features_of
 from tasks.storage.source import open_source
 from tests.support.repositories import cut_in_half, make_repository, params_for, parquet, run_in, table, tables
 
@@ -23,7 +24,7 @@ def test_the_test_set_comes_whole_with_its_raw_columns(tmp_path: Path) -> None:
     frame = rows.test_rows(params, run, measurement)
     assert list(frame.columns) == ["x", "label"]
     expected = [value for number, count in enumerate((9, 4)) for value in table(count, seed=number)["x"].to_pylist()]
-    assert rows.features_of(frame, measurement.schema).tolist() == expected
+    assert features_of(frame, measurement.schema).tolist() == expected
 
 
 def test_a_held_out_share_is_neither_trained_on_nor_validated_on(tmp_path: Path) -> None:
@@ -34,7 +35,7 @@ def test_a_held_out_share_is_neither_trained_on_nor_validated_on(tmp_path: Path)
     source = open_source(spec, 0, 1)
     trained = source.take(0, 0, source.samples_per_epoch).features[:, 0].tolist()
     judged = [name for block in source.validation() for name in block.features[:, 0].tolist()]
-    tested = rows.features_of(rows.test_rows(params, run, measurement), measurement.schema)[:, 0].tolist()
+    tested = features_of(rows.test_rows(params, run, measurement), measurement.schema)[:, 0].tolist()
     assert len(tested) > 0
     assert len({*trained, *judged, *tested}) == len(trained) + len(judged) + len(tested) == 90
 
@@ -57,7 +58,7 @@ def test_rows_as_a_client_sends_them_decode_as_shards_do(tmp_path: Path) -> None
     root = make_repository(tmp_path, digits={"a.parquet": parquet(pa.table({"x": pixels, "label": [0, 1] * 20}))})
     schema = measure_dataset(params_for(), run_in(root)).schema
     for values in ([[0, 255], [3, 4]], [np.array([0, 255]), np.array([3, 4])], [[0.0, 255.0], [3.0, 4.0]]):
-        features = rows.features_of(pd.DataFrame({"label": [0, 1], "x": values}), schema)
+        features = features_of(pd.DataFrame({"label": [0, 1], "x": values}), schema)
         assert features.dtype == np.uint8
         assert features.tolist() == [[0, 255], [3, 4]]
 
@@ -67,9 +68,9 @@ def test_rows_that_lack_a_column_or_overflow_are_refused(tmp_path: Path) -> None
     root = make_repository(tmp_path, digits={"a.parquet": parquet(pa.table({"x": pixels, "label": [0, 1] * 20}))})
     schema = measure_dataset(params_for(), run_in(root)).schema
     with pytest.raises(ValueError, match="lack the column x"):
-        rows.features_of(pd.DataFrame({"y": [1]}), schema)
+        features_of(pd.DataFrame({"y": [1]}), schema)
     with pytest.raises(ValueError, match="256"):
-        rows.features_of(pd.DataFrame({"x": [[0, 256]]}), schema)
+        features_of(pd.DataFrame({"x": [[0, 256]]}), schema)
 
 
 def test_missing_and_whole_numbers_of_other_shards_are_floats_in_the_frame(tmp_path: Path) -> None:
