@@ -10,6 +10,7 @@ from pathlib import Path
 from tasks.config import Params
 from tasks.errors import ParameterError, RetrainingError
 from tasks.parameter_file import load_params
+from tasks.tracking.client import store_uri
 
 EXIT_FAILED = 1
 EXIT_WRONG_PARAMETERS = 2
@@ -50,7 +51,9 @@ def read_arguments(arguments: list[str]) -> Arguments:
         if not equals or not key:
             raise ParameterError([f"--set {setting!r}: must be KEY=VALUE, for example pretrain.duration=5"])
         overrides.append((key.strip(), value))
-    return Arguments(load_params(found.params, overrides), found.resume, found.debug)
+    params = load_params(found.params, overrides)
+    store_uri(params.tracking.uri, Path.cwd())
+    return Arguments(params, found.resume, found.debug)
 
 
 def read_arguments_or_exit(arguments: list[str]) -> Arguments:

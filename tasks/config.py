@@ -134,11 +134,11 @@ class Gradient(Section):
 
 class Tracking(Section):
     uri: str = "sqlite:///mlflow.db"
-    experiment: str = "adaptive-retraining"
+    experiment: Annotated[str, Field(min_length=1)] = "adaptive-retraining"
 
 
 class Registry(Section):
-    model: str = "digits"
+    model: Annotated[str, Field(pattern=r"^[^/:]+$")] = "digits"
     replace_incompatible: bool = False
 
 

@@ -72,7 +72,8 @@ def open_session(params: Params, root: Path, resume: str | None, tags: dict[str,
     started = time.monotonic()
     earlier_seconds = _seconds_before(session.journal.events())
     try:
-        close_dead_runs(root)
+        for dead in close_dead_runs(root):
+            write_report(dead)
         forwarder = Forwarder(run, params)
         session.journal.write(
             "run_started",

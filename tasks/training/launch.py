@@ -80,7 +80,9 @@ def launch(job: Job, job_file: str) -> int:
     try:
         elastic_launch(config, run_worker)(job_file)
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
+        # Where a worker is killed the others fail too, on their broken connections: the signal is the cause.
+        killed = [(rank, failure) for rank, failure in error.failures.items() if failure.exitcode < 0]
+        rank, failure = killed[0] if killed else error.get_first_failure()
         how = signal.Signals(-failure.exitcode).name if failure.exitcode < 0 else f"exit code {failure.exitcode}"
         message: Any = failure.message
         said = message["message"] if isinstance(message, dict) else message

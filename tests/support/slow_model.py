@@ -10,8 +10,8 @@ from torch import nn
 from tasks.training.factories import model_factory
 
 # Seconds after a process's first training step: by then a step has been calibrated, and updates are asynchronous.
-SLOW_FROM_SECONDS, SLOW_UNTIL_SECONDS = 3.0, 9.0
-SLEEP_SECONDS = 0.15
+SLOW_FROM_SECONDS, SLOW_UNTIL_SECONDS = 3.0, 12.0
+SLEEP_SECONDS = 0.25
 
 
 class SlowForAWhile(nn.Module):

@@ -24,6 +24,13 @@ def test_resume_without_a_name_means_the_newest_run(monkeypatch: pytest.MonkeyPa
     assert read_arguments(["--resume", "x"]).resume == "x"
 
 
+@pytest.mark.parametrize("uri", ["ftp://somewhere", "mlruns", "sqlite:/mlflow.db"])
+def test_a_tracking_address_that_mlflow_has_no_store_for_is_refused(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(ParameterError, match=r"tracking\.uri"):
+        read_arguments(["--set", f"tracking.uri={uri}"])
+
+
 @pytest.mark.parametrize("setting", ["pretrain.duration", "=5", ""])
 def test_a_setting_without_key_or_value_is_refused(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
