@@ -145,18 +145,25 @@ def plan_quotas(durations_seconds: Sequence[float], window: float, probe: bool) 
     return [max(1, quota) for quota in quotas] if probe else quotas
 
 
-def share_samples(quotas: Sequence[int], local_batch: int, left_samples: int) -> list[int]:
+def share_samples(quotas: Sequence[int], local_batch: int, left_samples: int, probe: bool = False) -> list[int]:
     """Samples of every rank in a window: quota x local batch, or in proportion to that when the epoch ends before.
 
-    The sum is never above `left_samples`, and equals it where the epoch ends.
+    The sum is never above `left_samples`, and equals it where the epoch ends. In proportion a slow rank may get none;
+    in a round that probes, every rank with a quota first gets a whole local batch, as far as they last.
     """
     wanted = [quota * local_batch for quota in quotas]
-    total = sum(wanted)
-    if total <= left_samples:
+    if sum(wanted) <= left_samples:
         return wanted
-    parts = [left_samples * want // total for want in wanted]
+    reserved = [0] * len(quotas)
+    if probe:
+        for rank, quota in enumerate(quotas):
+            reserved[rank] = min(local_batch * (quota > 0), left_samples - sum(reserved))
+    left = left_samples - sum(reserved)
+    wanted = [want - kept for want, kept in zip(wanted, reserved, strict=True)]
+    total = sum(wanted)
+    parts = [kept + left * want // total for want, kept in zip(wanted, reserved, strict=True)]
     # What rounding left over goes to the ranks with the largest remainders, the lower rank first.
-    by_remainder = sorted(range(len(wanted)), key=lambda rank: (-(left_samples * wanted[rank] % total), rank))
+    by_remainder = sorted(range(len(wanted)), key=lambda rank: (-(left * wanted[rank] % total), rank))
     for rank in by_remainder[: left_samples - sum(parts)]:
         parts[rank] += 1
     return parts

@@ -17,14 +17,14 @@ def local_batch(batch_size: int, ranks: int) -> int:
 
 
 def asynchronous_round(
-    trainee: Trainee, cursor: Cursor, quotas: list[int], left_samples: int, coefficient: float
+    trainee: Trainee, cursor: Cursor, quotas: list[int], left_samples: int, probe: bool, coefficient: float
 ) -> int:
     """This rank's local steps of a window. Returns the samples that all ranks take together.
 
-    `left_samples` bounds the window from above (the end of the epoch does so too).
+    `left_samples` bounds the window from above (the end of the epoch does so too); `probe` gives every rank a step.
     """
     batch = local_batch(trainee.plan.batch_size, trainee.ranks)
-    parts = share_samples(quotas, batch, min(cursor.left, left_samples))
+    parts = share_samples(quotas, batch, min(cursor.left, left_samples), probe)
     start = cursor.position + sum(parts[: trainee.rank])
     stop = start + parts[trainee.rank]
     for first in range(start, stop, batch):

@@ -165,7 +165,7 @@ def _run_round(
             quotas = plan_quotas(durations, window_seconds(durations, progress.left_seconds), probe)
         batch = trainee.plan.batch_size
         bound = cursor.left if left_steps is None else left_steps * batch
-        taken = asynchronous_round(trainee, cursor, quotas, bound, coefficient)
+        taken = asynchronous_round(trainee, cursor, quotas, bound, probe, coefficient)
         progress.steps += max(1, round(taken / batch))
         after = merger.merge(own())
     progress.samples += taken

@@ -10,8 +10,8 @@ from torch import nn
 from tasks.training.factories import model_factory
 
 # Seconds after a process's first training step: by then a step has been calibrated, and updates are asynchronous.
-SLOW_FROM_SECONDS, SLOW_UNTIL_SECONDS = 3.0, 12.0
-SLEEP_SECONDS = 0.25
+SLOW_FROM_SECONDS, SLOW_UNTIL_SECONDS = 3.0, 13.0
+STEP_SECONDS, SLOW_STEP_SECONDS = 0.01, 0.15
 
 
 class SlowForAWhile(nn.Module):
@@ -24,8 +24,8 @@ class SlowForAWhile(nn.Module):
         if self.training:
             now = time.monotonic()
             self.born = self.born or now
-            if SLOW_FROM_SECONDS <= now - self.born < SLOW_UNTIL_SECONDS:
-                time.sleep(SLEEP_SECONDS)
+            is_slow = SLOW_FROM_SECONDS <= now - self.born < SLOW_UNTIL_SECONDS
+            time.sleep(SLOW_STEP_SECONDS if is_slow else STEP_SECONDS)
         outputs: torch.Tensor = self.layers(features)
         return outputs
 

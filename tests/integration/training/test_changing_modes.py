@@ -12,12 +12,12 @@ def test_training_goes_asynchronous_then_synchronous_while_all_ranks_are_slow_th
     tmp_path: Path,
 ) -> None:
     """Claims A1.d and A1.e, in real processes."""
-    run = run_in(make_repository(tmp_path, digits=tables(200, 200)))
+    run = run_in(make_repository(tmp_path, digits=tables(2000, 2000)))
     params = params_of(
         model={"factory": "tests.support.slow_model:build", "arguments": {}},
         storage={"capacity_limit": 1},
         cluster={"workers": 2},
-        pretrain={"duration": 24, "max_steps": None, "evaluate_every": 30},
+        pretrain={"duration": 22, "max_steps": None, "evaluate_every": 30},
     )
     train(params, run)
     taken = [event for event in events_of(run, "decision") if event["name"] == "update_mode"]

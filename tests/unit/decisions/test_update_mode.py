@@ -133,11 +133,19 @@ def test_samples_follow_the_quotas_until_the_epoch_ends() -> None:
     assert share_samples([3, 1], 10, 5) == [4, 1]
 
 
+def test_a_slow_rank_gets_a_whole_step_in_a_round_that_probes_also_when_the_epoch_ends() -> None:
+    assert share_samples([300, 2], 10, 100) == [99, 1]
+    assert share_samples([300, 2], 10, 100, probe=True) == [90, 10]
+    assert share_samples([300, 2], 10, 15, probe=True) == [10, 5]
+    assert share_samples([300, 0, 1], 10, 100, probe=True) == [90, 0, 10]
+
+
 def test_the_last_samples_of_an_epoch_are_all_shared_out() -> None:
     for left in range(1, 60):
         parts = share_samples([7, 0, 2, 5], 4, left)
         assert sum(parts) == min(left, 56)
         assert parts[1] == 0
+        assert sum(share_samples([7, 0, 2, 5], 4, left, probe=True)) == min(left, 56)
 
 
 def test_parts_of_a_global_batch_differ_by_at_most_one_sample() -> None:
