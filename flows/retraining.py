@@ -20,6 +20,7 @@ from flows import steps
 from tasks.command_line import EXIT_INTERRUPTED, complain
 from tasks.config import Params
 from tasks.continue_training import why_continue
+from tasks.parameter_file import refuse_wider_packages
 from tasks.pretrain import workers_of_pretraining
 from tasks.records import Measurement, PhaseResult, Run, StoragePlan
 from tasks.session import open_session
@@ -28,6 +29,8 @@ from tasks.session import open_session
 @flow(name="retraining", flow_run_name="retraining: {params.data.path} to {params.pretrain.target_accuracy}")
 def retraining(params: Params = Params(), resume: str | None = None) -> str:  # noqa: B008 - frozen
     """Retrain, and return the outcome."""
+    if DIRECT_RUN is None:
+        refuse_wider_packages(params, Path.cwd() / "params.yaml")
     with open_session(params, Path.cwd(), resume, tags=steps.flow_tags()) as session:
         run = session.run
         measurement = steps.measure_dataset(params, run)

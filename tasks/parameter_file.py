@@ -53,6 +53,17 @@ def _set(values: dict[str, Any], key: str, text: str) -> None:
     target[last] = value
 
 
+def refuse_wider_packages(params: Params, file: Path) -> None:
+    """Raise `ParameterError` where parameters allow factories of packages that the parameter file doesn't.
+
+    For parameters that don't come from the file: who may start a run doesn't thereby choose the code that it calls.
+    """
+    allowed = load_params(file).model.allowed_packages
+    wider = sorted(set(params.model.allowed_packages) - set(allowed))
+    if wider:
+        raise ParameterError([f"model.allowed_packages: {', '.join(wider)} must be allowed in {file.name} itself"])
+
+
 def validate(values: dict[str, Any]) -> Params:
     """Parameters from plain values. Raises `ParameterError` with all faults at once."""
     try:

@@ -8,7 +8,7 @@ import pytest
 
 from tasks.config import Params
 from tasks.errors import ParameterError
-from tasks.parameter_file import load_params
+from tasks.parameter_file import load_params, refuse_wider_packages
 
 SHIPPED = Path(__file__).parents[2] / "params.yaml"
 
@@ -115,6 +115,13 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
 def test_an_empty_file_means_the_defaults(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("")
     assert load_params(tmp_path / "params.yaml") == Params()
+
+
+def test_a_flow_parameter_cannot_allow_packages_that_the_file_does_not() -> None:
+    refuse_wider_packages(Params(), SHIPPED)
+    refuse_wider_packages(Params.model_validate({"model": {"allowed_packages": []}}), SHIPPED)
+    with pytest.raises(ParameterError, match=r"model\.allowed_packages: os must be allowed in params\.yaml itself"):
+        refuse_wider_packages(Params.model_validate({"model": {"allowed_packages": ["examples", "os"]}}), SHIPPED)
 
 
 def test_shares_that_leave_nothing_to_train_on_are_refused() -> None:
