@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from tasks.training.trainee import Trainee
 
 # Far above the longest step and evaluation of a thin phase; a rank that is stopped is noticed after this long.
 GROUP_TIMEOUT = timedelta(minutes=5)
+# Longer than the launcher takes to look at its workers.
+NOTICE_SECONDS = 2.0
 
 
 def run_worker(job_file: str) -> None:
@@ -40,8 +43,18 @@ def run_worker(job_file: str) -> None:
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=GROUP_TIMEOUT)
     try:
         _run(job, rank, ranks, device)
+    except RuntimeError as error:
+        if ranks > 1 and _has_lost_a_peer(error):
+            # The launcher is to see the rank that died first, and not the one that only noticed.
+            time.sleep(NOTICE_SECONDS)
+        raise
     finally:
         dist.destroy_process_group()
+
+
+def _has_lost_a_peer(error: RuntimeError) -> bool:
+    """Is this how gloo or NCCL say that another rank is gone?"""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
