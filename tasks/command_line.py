@@ -10,6 +10,7 @@ from pathlib import Path
 from tasks.config import Params
 from tasks.errors import ParameterError, RetrainingError
 from tasks.parameter_file import load_params
+from tasks.run_folder import run_folders
 from tasks.tracking.client import store_uri
 
 EXIT_FAILED = 1
@@ -41,7 +42,11 @@ def read_arguments(arguments: list[str]) -> Arguments:
         help="override one key, for example pretrain.duration=5",
     )
     parser.add_argument(
-        "--resume", metavar="RUN", nargs="?", const=NEWEST, help="go on with a run (default: the newest)"
+        "--resume",
+        metavar="RUN",
+        nargs="?",
+        const=NEWEST,
+        help="go on with a run and its parameters (default: the newest)",
     )
     parser.add_argument("--debug", action="store_true", help="show stack traces")
     found = parser.parse_args(arguments)
@@ -51,9 +56,20 @@ def read_arguments(arguments: list[str]) -> Arguments:
         if not equals or not key:
             raise ParameterError([f"--set {setting!r}: must be KEY=VALUE, for example pretrain.duration=5"])
         overrides.append((key.strip(), value))
-    params = load_params(found.params, overrides)
+    file = found.params if found.resume is None else _params_of(found.resume)
+    params = load_params(file, overrides)
     store_uri(params.tracking.uri, Path.cwd())
     return Arguments(params, found.resume, found.debug)
+
+
+def _params_of(run: str) -> Path:
+    """The parameters that a run was started with: what goes on is that run, whatever params.yaml says by now."""
+    started = [folder for folder in run_folders(Path.cwd()) if (folder / "journal.jsonl").exists()]
+    chosen = started[-1:] if run == NEWEST else [folder for folder in started if folder.name == run]
+    if not chosen:
+        names = ", ".join(folder.name for folder in started[-3:]) or "none"
+        raise ParameterError([f"--resume {run!r}: there is no such run to go on with; the newest are {names}"])
+    return chosen[0] / "params.yaml"
 
 
 def read_arguments_or_exit(arguments: list[str]) -> Arguments:

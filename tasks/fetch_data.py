@@ -10,21 +10,22 @@ from pathlib import Path
 from tasks.config import Params
 from tasks.journal import Journal
 from tasks.records import Measurement, Run, StoragePlan
-from tasks.storage.nodes import check_writable
+from tasks.storage.nodes import absolute_nodes, check_writable
 from tasks.storage.repository import cache_folder
 from tasks.storage.transfer import fetch_set
 
 PROGRESS_SECONDS = 0.2
 
 
-def fetch_data(params: Params, run: Run, measurement: Measurement, plan: StoragePlan) -> None:  # noqa: ARG001
-    """Fill DVC's cache with the verified set (local), or check that every node can be written to (distributed).
+def fetch_data(params: Params, run: Run, measurement: Measurement, plan: StoragePlan) -> None:
+    """Check that every node can be written to, and in local mode fill DVC's cache with the verified set.
 
     May be repeated: what is here already is only verified. Raises `RetrainingError` naming the file or the node.
     """
+    nodes = absolute_nodes(params.storage.nodes, run.root)  # all: a missed target needs them in local mode too
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        list(pool.map(check_writable, nodes))
     if plan.mode == "distributed":
-        with ThreadPoolExecutor(len(plan.nodes)) as pool:
-            list(pool.map(check_writable, plan.nodes))
         return
     fetch_set(measurement.manifest, Path(cache_folder(run.root)), _Progress(Journal(run.journal)))
 

@@ -1,11 +1,13 @@
-"""A process that doesn't outlive the one that started it."""
+"""A process that doesn't outlive the one that started it, or one further up."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import sys
+import threading
 
 _PR_SET_PDEATHSIG = 1
 
@@ -26,3 +28,21 @@ def die_with_parent(parent_pid: int | None = None, signal_number: int = signal.S
     # The parent may have died before the kernel was asked.
     if parent_pid is not None and os.getppid() != parent_pid:
         os.kill(os.getpid(), signal_number)
+
+
+def die_with(pid: int) -> None:
+    """End this process, without ado, as soon as process `pid` is gone; for one that isn't its parent. Only on Linux."""
+    if not hasattr(os, "pidfd_open"):
+        return
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        os._exit(1)
+    threading.Thread(target=_exit_after, args=(watched,), name="watch-launcher", daemon=True).start()
+
+
+def _exit_after(watched: int) -> None:
+    poll = select.poll()
+    poll.register(watched, select.POLLIN)
+    poll.poll()
+    os._exit(1)

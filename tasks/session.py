@@ -114,7 +114,7 @@ def _open(params: Params, root: Path, resume: str | None) -> tuple[Run, RunLock]
         folders = list(run_folders(root))
         if not folders:
             raise RetrainingError(f"{root}: there is no run to go on with")
-        resume = folders[-1].name
+        resume = next(f for f in reversed(folders) if (f / "journal.jsonl").exists()).name
     return reopen_run(root, resume)
 
 

@@ -34,6 +34,7 @@ def measure(params: Params, root: str) -> Measurement:
         if own and not sum(footer.rows for footer in own):
             raise ParameterError([f"{key}: {path!r} is an empty data set: its {len(own)} shards have no rows"])
     schema = agree(footers, data.label)
+    _check_labels(params, of_training, of_test)
     measured = with_footers(training, of_training, schema)
     _check_parts(params, measured)
     return Measurement(measured, schema, None if test is None else with_footers(test, of_test, schema))
@@ -53,6 +54,17 @@ def with_footers(manifest: Manifest, footers: Sequence[Footer], schema: Schema) 
         unknown_because = f"{manifest.unknown_because}, and the store doesn't say the sizes of its objects"
         return replace(manifest, shards=shards, unknown_because=unknown_because)
     return replace(manifest, shards=shards, bytes=sum(size for size in sizes if size), unknown_because=None)
+
+
+def _check_labels(params: Params, training: Sequence[Footer], test: Sequence[Footer]) -> None:
+    """Refuse a set with one class, and a test set of which no label occurs in training."""
+    known, tested = ({label for footer in part for label in footer.labels or ()} for part in (training, test))
+    if len(known) < 2:
+        raise ParameterError([f"data.label: {params.data.label!r} has one value only in {params.data.path}: {known}"])
+    if tested and not tested & known:
+        raise ParameterError(
+            [f"data.test_path: none of the labels of {params.data.test_path!r} occurs in {params.data.path!r}"]
+        )
 
 
 def _check_parts(params: Params, manifest: Manifest) -> None:

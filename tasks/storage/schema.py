@@ -23,6 +23,8 @@ _LABEL_TYPES: dict[str, LabelType] = {
     "string": "string",
 }
 
+SHOWN_FAULTS = 10
+
 
 def agree(footers: Sequence[Footer], label: str) -> Schema:
     """The schema that all shards share. Raises `ParameterError` naming shard and column of everything that doesn't fit.
@@ -30,10 +32,12 @@ def agree(footers: Sequence[Footer], label: str) -> Schema:
     Shards without rows have no say in types. Integers and floats agree as floats, and so does what is missing in a
     whole shard with any number.
     """
-    faults = [fault for footer in footers for fault in _label_faults(footer, label)]
-    if faults:
-        raise ParameterError(faults)
     first = footers[0]
+    if all(footer.labels is None for footer in footers):
+        there = ", ".join(column.name for column in first.columns)
+        raise ParameterError([f"data.label: {label!r} is no column of any shard; {first.name} has {there}"])
+    faults = [fault for footer in footers for fault in _label_faults(footer, label)]
+    _refuse(faults)
     names = [column.name for column in first.columns if column.name != label]
     for footer in footers[1:]:
         here = {column.name for column in footer.columns} - {label}
@@ -44,14 +48,12 @@ def agree(footers: Sequence[Footer], label: str) -> Schema:
             f"data.path: {footer.name} has a column {name!r} that {first.name} does not have"
             for name in sorted(here - set(names))
         ]
-    if faults:
-        raise ParameterError(faults)
+    _refuse(faults)
     if not names:
         raise ParameterError([f"data.path: {first.name} has no column besides the label {label!r} to learn from"])
     features = tuple(_agree_column(name, footers, faults) for name in names)
     label_type = _agree_label(label, footers, faults)
-    if faults:
-        raise ParameterError(faults)
+    _refuse(faults)
     width = sum(column.length or 1 for column in features)
     return Schema(
         label=label,
@@ -61,6 +63,15 @@ def agree(footers: Sequence[Footer], label: str) -> Schema:
         classes=_classes(footers, label_type),
         dtype="uint8" if all(column.type == "uint8" and column.length for column in features) else "float32",
     )
+
+
+def _refuse(faults: list[str]) -> None:
+    """Raise for the faults there are; of many alike the first ones tell enough."""
+    if len(faults) > SHOWN_FAULTS:
+        key = faults[0].partition(":")[0]
+        faults = [*faults[:SHOWN_FAULTS], f"{key}: and {len(faults) - SHOWN_FAULTS} more faults like these"]
+    if faults:
+        raise ParameterError(faults)
 
 
 def _label_faults(footer: Footer, label: str) -> list[str]:

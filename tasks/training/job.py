@@ -9,6 +9,9 @@ from tasks.config import Params
 from tasks.records import BatchPlan, Branch
 from tasks.storage.source import SourceSpec
 
+# The environment variable by which a worker knows its launcher, which is not its parent: the fork server is.
+LAUNCHER_PID = "RETRAINING_LAUNCHER_PID"
+
 
 @dataclass(frozen=True)
 class Job:

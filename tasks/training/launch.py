@@ -20,7 +20,7 @@ from typing import Any
 
 from tasks.parent_death import die_with_parent
 from tasks.record_files import read_record, write_atomically
-from tasks.training.job import Job
+from tasks.training.job import LAUNCHER_PID, Job
 
 # What every worker needs; imported once in the fork server, so that a worker starts, or restarts, in a moment.
 PRELOADED = ["tasks.training.worker", "torch._dynamo", "torch.distributed.elastic.multiprocessing.api"]
@@ -34,6 +34,7 @@ def main(arguments: list[str]) -> int:
     # torch 2.13 shares the rendezvous store between restarts, and no restart succeeds with it.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ[LAUNCHER_PID] = str(os.getpid())
     scratch = tempfile.mkdtemp(prefix="retraining-")
     os.environ["TMPDIR"] = tempfile.tempdir = scratch
     code = 0

@@ -14,6 +14,7 @@ from typing import Literal
 from tasks.decisions.gradient_coefficients import CoefficientRule
 from tasks.decisions.next_step import target_reached
 from tasks.decisions.update_mode import (
+    DWELL_ROUNDS,
     PROBE_ROUNDS,
     ModeRule,
     calibrated_slow_step,
@@ -127,7 +128,8 @@ def _choose_mode(
     coefficient_rule: CoefficientRule,
 ) -> Decision:
     durations = shared.durations_seconds
-    if progress.slow_step_seconds is None and durations is not None:
+    # The first steps of a process are slower than the rest.
+    if progress.slow_step_seconds is None and durations is not None and progress.rounds >= DWELL_ROUNDS:
         progress.slow_step_seconds = calibrated_slow_step(durations)
     decision = choose_update_mode(
         durations, progress.slow_step_seconds, progress.mode, progress.rounds_in_mode, trainee.ranks, rule

@@ -13,13 +13,13 @@ import torch
 import torch.distributed as dist
 
 from tasks.journal import Journal
-from tasks.parent_death import die_with_parent
+from tasks.parent_death import die_with, die_with_parent
 from tasks.record_files import read_record, write_record
 from tasks.records import PhaseResult
 from tasks.storage.source import open_source
 from tasks.training.checkpoint import load_checkpoint, save_checkpoint
 from tasks.training.factories import build_loss, build_model, build_optimizer
-from tasks.training.job import Job
+from tasks.training.job import LAUNCHER_PID, Job
 from tasks.training.loop import Ended, train
 from tasks.training.preprocessing import Preprocessing
 from tasks.training.progress import Progress
@@ -37,6 +37,7 @@ NOTICE_SECONDS = 2.0
 def run_worker(job_file: str) -> None:
     """Run this process's rank of a phase. Called by torch's elastic launcher in every worker process."""
     die_with_parent()
+    die_with(int(os.environ[LAUNCHER_PID]))
     job = read_record(Path(job_file), Job)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device = _device(job.device)

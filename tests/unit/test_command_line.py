@@ -18,10 +18,24 @@ def test_keys_are_set_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> 
     assert (found.params.pretrain.duration, found.params.data.rev, found.resume) == (5.0, "main", None)
 
 
-def test_resume_without_a_name_means_the_newest_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    assert read_arguments(["--resume"]).resume == ""
-    assert read_arguments(["--resume", "x"]).resume == "x"
+def test_a_resumed_run_goes_on_with_its_own_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, duration in (("20260101T000000-a", 5), ("20260102T000000-b", 6), ("20260103T000000-c", 7)):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "params.yaml").write_text(f"pretrain: {{duration: {duration}}}")
+        if duration < 7:
+            (folder / "journal.jsonl").touch()
+    newest = read_arguments(["--resume", "--set", "seed=9"])
+    assert (newest.resume, newest.params.pretrain.duration, newest.params.seed) == ("", 6.0, 9)
+    assert read_arguments(["--resume", "20260101T000000-a"]).params.pretrain.duration == 5.0
+
+
+def test_a_run_that_is_not_there_cannot_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["--resume"], ["--resume", "x"]):
+        with pytest.raises(ParameterError, match="there is no such run"):
+            read_arguments(arguments)
 
 
 @pytest.mark.parametrize("uri", ["ftp://somewhere", "mlruns", "sqlite:/mlflow.db"])

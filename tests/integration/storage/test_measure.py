@@ -145,9 +145,22 @@ def test_more_workers_than_training_samples_are_refused_and_as_many_are_not(tmp_
 
 
 def test_a_split_that_leaves_nothing_to_validate_on_is_refused(tmp_path: Path) -> None:
-    root = make_repository(tmp_path, digits=tables(1))
+    root = make_repository(tmp_path, digits=tables(2))
     with pytest.raises(ParameterError, match=r"data\.(validation_share|test_share)"):
         measure_dataset(params_for(), run_in(root))
+
+
+def test_a_set_with_one_class_has_nothing_to_tell_apart(tmp_path: Path) -> None:
+    root = make_repository(tmp_path, digits={"a.parquet": shard(x=[1.0] * 9, label=[4] * 9)})
+    with pytest.raises(ParameterError, match=r"data\.label: 'label' has one value only in digits: \{4\}"):
+        measure_dataset(params_for(), run_in(root))
+
+
+def test_a_test_set_whose_labels_are_all_unknown_is_refused(tmp_path: Path) -> None:
+    known, unknown = shard(x=[1.0] * 99, label=[0, 1, 2] * 33), shard(x=[1.0] * 9, label=[7] * 9)
+    root = make_repository(tmp_path, digits={"a.parquet": known}, other={"a.parquet": unknown})
+    with pytest.raises(ParameterError, match=r"data\.test_path: none of the labels of 'other' occurs in 'digits'"):
+        measure_dataset(params_for(test_path="other"), run_in(root))
 
 
 @pytest.mark.parametrize(

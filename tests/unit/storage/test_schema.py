@@ -78,7 +78,7 @@ def test_a_shard_that_does_not_fit_is_named_with_its_column(second: list[FoundCo
 
 def test_a_missing_label_column_is_refused_with_the_columns_there_are() -> None:
     footer = Footer("a", 1, 2, (column("x", "float"), column("digit", "integer")), None, 0)
-    with pytest.raises(ParameterError, match=r"data\.label: 'label' is no column of a; it has x, digit"):
+    with pytest.raises(ParameterError, match=r"data\.label: 'label' is no column of any shard; a has x, digit"):
         agree([footer], "label")
 
 
