@@ -15,22 +15,33 @@ DIRECT_RUN = begin(sys.argv[1:]) if __name__ == "__main__" else None
 from pathlib import Path
 
 from prefect import State, flow, tags
+from prefect.runtime import flow_run
 
 from flows import steps
 from tasks.command_line import EXIT_INTERRUPTED, complain
 from tasks.config import Params
 from tasks.continue_training import why_continue
-from tasks.parameter_file import refuse_wider_packages
+from tasks.parameter_file import over_file
 from tasks.pretrain import workers_of_pretraining
 from tasks.records import Measurement, PhaseResult, Run, StoragePlan
 from tasks.session import open_session
 
 
-@flow(name="retraining", flow_run_name="retraining: {params.data.path} to {params.pretrain.target_accuracy}")
+def as_told(params: Params) -> Params:
+    """A direct run's parameters are whole; those of a deployment's run are set on top of params.yaml."""
+    return params if DIRECT_RUN else over_file(params, Path.cwd() / "params.yaml")
+
+
+def run_name() -> str:
+    """What the flow run is called, by the parameters that it was given."""
+    params = as_told(Params.model_validate(flow_run.parameters.get("params", {})))
+    return f"retraining: {params.data.path} to {params.pretrain.target_accuracy:g}"
+
+
+@flow(name="retraining", flow_run_name=run_name)
 def retraining(params: Params = Params(), resume: str | None = None) -> str:  # noqa: B008 - frozen
-    """Retrain, and return the outcome."""
-    if DIRECT_RUN is None:
-        refuse_wider_packages(params, Path.cwd() / "params.yaml")
+    """Retrain, and return the outcome. What `params` leaves out comes from params.yaml."""
+    params = as_told(params)
     with open_session(params, Path.cwd(), resume, tags=steps.flow_tags()) as session:
         run = session.run
         measurement = steps.measure_dataset(params, run)

@@ -7,7 +7,9 @@ reads the file.
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -132,13 +134,32 @@ class Gradient(Section):
     minimum: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.1
 
 
+class Schedule(Section):
+    """When the deployment `retraining/scheduled` runs, and what happens when its last run is still going on.
+
+    `cron` is checked where the deployment is registered.
+    """
+
+    cron: Annotated[str, Field(min_length=1)] = "0 3 * * *"
+    timezone: Annotated[str, Field(min_length=1)] = "UTC"
+    on_collision: Literal["wait", "skip"] = "wait"
+
+    @model_validator(mode="after")
+    def _names_a_timezone(self) -> Self:
+        try:
+            ZoneInfo(self.timezone)
+        except (ValueError, OSError, ZoneInfoNotFoundError):
+            raise ValueError(f"timezone = {self.timezone!r} must be a name such as UTC or Europe/Berlin") from None
+        return self
+
+
 class Tracking(Section):
     uri: str = "sqlite:///mlflow.db"
     experiment: Annotated[str, Field(min_length=1)] = "adaptive-retraining"
 
 
 class Registry(Section):
-    model: Annotated[str, Field(pattern=r"^[^/:]+$")] = "digits"
+    model: Annotated[str, Field(pattern=r"^[^/:]+$")] | None = None
     replace_incompatible: bool = False
 
 
@@ -154,9 +175,15 @@ class Params(Section):
     continuation: Continuation = Continuation()
     cluster: Cluster = Cluster()
     gradient: Gradient = Gradient()
+    schedule: Schedule = Schedule()
     tracking: Tracking = Tracking()
     registry: Registry = Registry()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 7
+
+    @property
+    def model_name(self) -> str:
+        """The model's name in the registry: the data set's, where none is given."""
+        return self.registry.model or PurePosixPath(self.data.path).stem
 
     def dotted(self) -> dict[str, Any]:
         """Every key with its path, as MLflow's parameters: `pretrain.duration`, ..."""

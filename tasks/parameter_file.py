@@ -22,6 +22,29 @@ def load_params(file: Path, overrides: list[tuple[str, str]] | None = None) -> P
 
     `overrides` are pairs of a dotted key and YAML text. Raises `ParameterError` with all faults at once.
     """
+    values = _read(file)
+    for key, text in overrides or []:
+        _set(values, key, text)
+    return validate(values)
+
+
+def over_file(given: Params, file: Path) -> Params:
+    """The parameters that were given, and those of the file where none was: single keys, not whole sections.
+
+    Raises `ParameterError` with all faults at once, also where `given` allows factories of packages that the file
+    doesn't: who may start a run doesn't thereby choose the code that it calls.
+    """
+    values = _read(file)
+    given_values = given.model_dump(mode="json", exclude_unset=True)
+    wider = sorted(set(given.model.allowed_packages) - set(validate(values).model.allowed_packages))
+    if "allowed_packages" in given_values.get("model", {}) and wider:
+        raise ParameterError([f"model.allowed_packages: {', '.join(wider)} must be allowed in {file.name} itself"])
+    for name, section in given_values.items():
+        values[name] = {**(values.get(name) or {}), **section} if isinstance(section, dict) else section
+    return validate(values)
+
+
+def _read(file: Path) -> dict[str, Any]:
     try:
         content = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -30,10 +53,7 @@ def load_params(file: Path, overrides: list[tuple[str, str]] | None = None) -> P
         raise ParameterError([f"{file}: can't be read as YAML: {' '.join(str(error).split())}"]) from None
     if content is not None and not isinstance(content, dict):
         raise ParameterError([f"{file}: must hold sections of keys, not {type(content).__name__}"])
-    values: dict[str, Any] = content or {}
-    for key, text in overrides or []:
-        _set(values, key, text)
-    return validate(values)
+    return content or {}
 
 
 def _set(values: dict[str, Any], key: str, text: str) -> None:
@@ -51,17 +71,6 @@ def _set(values: dict[str, Any], key: str, text: str) -> None:
             raise ParameterError([f"{key}: unknown key; {section} is a value, not a section"])
         target = inner
     target[last] = value
-
-
-def refuse_wider_packages(params: Params, file: Path) -> None:
-    """Raise `ParameterError` where parameters allow factories of packages that the parameter file doesn't.
-
-    For parameters that don't come from the file: who may start a run doesn't thereby choose the code that it calls.
-    """
-    allowed = load_params(file).model.allowed_packages
-    wider = sorted(set(params.model.allowed_packages) - set(allowed))
-    if wider:
-        raise ParameterError([f"model.allowed_packages: {', '.join(wider)} must be allowed in {file.name} itself"])
 
 
 def validate(values: dict[str, Any]) -> Params:

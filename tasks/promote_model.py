@@ -43,7 +43,7 @@ def promote_model(params: Params, run: Run, measurement: Measurement, result: Ph
     features, labels = rows.drop(columns=measurement.schema.label), rows[measurement.schema.label]
     rows_file = Path(run.folder) / "test_rows.parquet"
     features.to_parquet(rows_file, index=False)
-    record = ModelRecord(str(folder), params.registry.model, None, False, None, None, None)
+    record = ModelRecord(str(folder), params.model_name, None, False, None, None, None)
     journal = Journal(run.journal)
     try:
         record = _register_and_judge(params, run, result, record, features, labels, rows_file)
@@ -73,11 +73,11 @@ def _register_and_judge(
     if parent is None:
         raise TrackingUnavailableError(f"{params.tracking.uri} has no run for {run.id} yet")
     store = open_store(store_uri(params.tracking.uri, root), params.tracking.experiment, root)
-    present = champion(store, params.registry.model)
+    present = champion(store, params.model_name)
     example = features.head(EXAMPLE_ROWS)
     code = code_of(root, params.model.factory)
     said = load_predictor(folder).predict(example)
-    own = log_model(store, parent, folder, params.registry.model, example, said, code)
+    own = log_model(store, parent, folder, params.model_name, example, said, code)
     candidate_accuracy = share_right(score_model(store, own.uri, rows_file), labels)
     champion_accuracy, readable = _judge_champion(store, present, rows_file, labels, Journal(run.journal))
     decision = decide_promotion(

@@ -19,6 +19,9 @@ _BYTES = {"b": 1} | {
 }
 
 
+_NUMBER = r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)"
+
+
 def read_seconds(value: Any) -> float:
     """Seconds above 0. Raises `ValueError` for what is no duration."""
     return _read(value, _SECONDS, DURATION_FORMS)
@@ -43,7 +46,7 @@ def _read(value: Any, units: dict[str, float] | dict[str, int], forms: str) -> f
     if isinstance(value, int | float) and not isinstance(value, bool):
         number = float(value)
     elif isinstance(value, str):
-        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", value.lower())
+        match = re.fullmatch(rf"{_NUMBER}\s*([a-z]*)\s*", value.lower())
         if match and (match[2] in units or not match[2]):
             number = float(match[1]) * units.get(match[2], 1)
     if not math.isfinite(number) or number <= 0:
@@ -65,13 +68,19 @@ def _count_or_auto(value: Any) -> Any:
     return value
 
 
-_QUANTITY = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}
+def _schema(units: dict[str, float] | dict[str, int], auto: bool) -> WithJsonSchema:
+    """What a server can check that knows nothing of units: their names, in any spelling."""
+    names = "|".join("".join(f"[{letter}{letter.upper()}]" for letter in unit) for unit in units)
+    text = rf"^{_NUMBER.replace('e[', '[eE][')}\s*({names})?\s*$"
+    forms: list[dict[str, Any]] = [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": text}]
+    return WithJsonSchema({"anyOf": forms + [{"const": "auto"}] * auto})
 
-Seconds = Annotated[float, BeforeValidator(read_seconds), WithJsonSchema(_QUANTITY)]
-SecondsOrAuto = Annotated[float | Literal["auto"], BeforeValidator(_seconds_or_auto), WithJsonSchema(_QUANTITY)]
+
+Seconds = Annotated[float, BeforeValidator(read_seconds), _schema(_SECONDS, auto=False)]
+SecondsOrAuto = Annotated[float | Literal["auto"], BeforeValidator(_seconds_or_auto), _schema(_SECONDS, auto=True)]
 CountOrAuto = Annotated[
     int | Literal["auto"],
     BeforeValidator(_count_or_auto),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]}),
 ]
-BytesOrAuto = Annotated[int | Literal["auto"], BeforeValidator(_bytes_or_auto), WithJsonSchema(_QUANTITY)]
+BytesOrAuto = Annotated[int | Literal["auto"], BeforeValidator(_bytes_or_auto), _schema(_BYTES, auto=True)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tasks.config import Params
 from tasks.errors import ParameterError
-from tasks.parameter_file import load_params, refuse_wider_packages
+from tasks.parameter_file import load_params, over_file
 
 SHIPPED = Path(__file__).parents[2] / "params.yaml"
 
@@ -117,11 +118,48 @@ def test_an_empty_file_means_the_defaults(tmp_path: Path) -> None:
     assert load_params(tmp_path / "params.yaml") == Params()
 
 
+def test_parameters_that_are_given_go_over_the_file_key_by_key(tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text("pretrain: {duration: 7, target_accuracy: 0.5}\nseed: 11\n")
+    merged = over_file(Params.model_validate({"pretrain": {"duration": "2 min"}, "cluster": {"b2": 0.9}}), file)
+    assert merged.pretrain.duration == 120
+    assert merged.pretrain.target_accuracy == 0.5
+    assert (merged.cluster.b1, merged.cluster.b2) == (Params().cluster.b1, 0.9)
+    assert merged.seed == 11
+    assert over_file(Params(), file).pretrain.duration == 7
+
+
+def test_rules_between_keys_hold_for_what_is_given_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text("cluster: {b1: 0.5, b2: 0.9}\n")
+    with pytest.raises(ParameterError, match=r"b1 = 0\.5 must be below b2 = 0\.45"):
+        over_file(Params.model_validate({"cluster": {"b2": 0.45}}), file)
+
+
 def test_a_flow_parameter_cannot_allow_packages_that_the_file_does_not() -> None:
-    refuse_wider_packages(Params(), SHIPPED)
-    refuse_wider_packages(Params.model_validate({"model": {"allowed_packages": []}}), SHIPPED)
+    over_file(Params(), SHIPPED)
+    over_file(Params.model_validate({"model": {"allowed_packages": []}}), SHIPPED)
     with pytest.raises(ParameterError, match=r"model\.allowed_packages: os must be allowed in params\.yaml itself"):
-        refuse_wider_packages(Params.model_validate({"model": {"allowed_packages": ["examples", "os"]}}), SHIPPED)
+        over_file(Params.model_validate({"model": {"allowed_packages": ["examples", "os"]}}), SHIPPED)
+
+
+def test_a_time_zone_that_does_not_exist_is_refused() -> None:
+    (line,) = faults(("schedule.timezone", "Mars/Olympus"))
+    assert "must be a name such as UTC" in line
+
+
+def test_the_model_is_called_like_its_data_set_unless_it_is_named() -> None:
+    assert load_params(SHIPPED).model_name == "digits"
+    assert load_params(SHIPPED, [("data.path", "data/own.parquet")]).model_name == "own"
+    assert load_params(SHIPPED, [("registry.model", "mine")]).model_name == "mine"
+
+
+@pytest.mark.parametrize("text", ["abc", "5 parsecs", "-1 s", "", "s"])
+def test_a_server_that_knows_the_schema_alone_refuses_a_duration_of(text: str) -> None:
+    form = Params.model_json_schema()["$defs"]["Pretrain"]["properties"]["duration"]
+    (pattern,) = [part["pattern"] for part in form["anyOf"] if part["type"] == "string"]
+    assert re.search(pattern, text) is None
+    assert all(re.search(pattern, good) for good in ("90", "90 s", "1.5 H", "10min", ".5 d", "1e-3 s"))
 
 
 def test_shares_that_leave_nothing_to_train_on_are_refused() -> None:
