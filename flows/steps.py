@@ -109,8 +109,7 @@ promote_model = _step(promotion.promote_model, RETRIES)
 @task(cache_policy=NO_CACHE, persist_result=False)
 def continuation_not_taken(run: Run, target: Decision, pretrained: PhaseResult) -> str:
     """Stands for the branch that is not taken, and says why."""
-    why = "training diverged" if pretrained.ended_by == "diverged" else target.because
-    message = f"no continuation: {why}"
+    message = continuation.why_not_continue(target, pretrained)
     Journal(run.journal).write("note", branch="continue", message=message)
     get_run_logger().info(message)
     return message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.config import Params
 from tasks.phase import run_branch
-from tasks.records import BatchPlan, Measurement, PhaseResult, Run, StoragePlan
+from tasks.records import BatchPlan, Decision, Measurement, PhaseResult, Run, StoragePlan
 
 
 def why_continue(params: Params, pretrained: PhaseResult) -> str:
@@ -13,6 +13,11 @@ def why_continue(params: Params, pretrained: PhaseResult) -> str:
     count = params.cluster.workers
     workers = f"{count} worker{'s' if count > 1 else ''}"
     return f"distributed, {workers}, accuracy {accuracy} < {params.pretrain.target_accuracy:g}"
+
+
+def why_not_continue(target: Decision, pretrained: PhaseResult) -> str:
+    """Why this branch is not taken."""
+    return f"no continuation: {'training diverged' if pretrained.ended_by == 'diverged' else target.because}"
 
 
 def continue_training(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from tasks.config import Params
 from tasks.decisions.batch_plan import NothingFitsError, part_of, plan_batch
@@ -22,7 +21,7 @@ def fit_batch(
 ) -> BatchPlan:
     """The batch plan of a branch. Raises `RetrainingError` where not even one sample fits the device."""
     spec = describe_source(params, run, measurement, plan)
-    samples = write_preprocessing(Path(run.folder) / "preprocessing.json", spec)
+    samples = write_preprocessing(run.outputs / "preprocessing.json", spec)
     device = choose_device(params.cluster.device)
     check_workers(device, workers)
     asked, why = params.batch.size, None

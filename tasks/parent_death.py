@@ -30,19 +30,24 @@ def die_with_parent(parent_pid: int | None = None, signal_number: int = signal.S
         os.kill(os.getpid(), signal_number)
 
 
-def die_with(pid: int) -> None:
-    """End this process, without ado, as soon as process `pid` is gone; for one that isn't its parent. Only on Linux."""
+def die_with(pid: int, signal_number: int | None = None) -> None:
+    """End this process as soon as process `pid` is gone; for one that isn't its parent. Only on Linux.
+
+    Without ado, or by a signal to itself, which it may handle.
+    """
     if not hasattr(os, "pidfd_open"):
         return
     try:
         watched = os.pidfd_open(pid)
     except ProcessLookupError:
         os._exit(1)
-    threading.Thread(target=_exit_after, args=(watched,), name="watch-launcher", daemon=True).start()
+    threading.Thread(target=_exit_after, args=(watched, signal_number), name="watch-process", daemon=True).start()
 
 
-def _exit_after(watched: int) -> None:
+def _exit_after(watched: int, signal_number: int | None) -> None:
     poll = select.poll()
     poll.register(watched, select.POLLIN)
     poll.poll()
-    os._exit(1)
+    if signal_number is None:
+        os._exit(1)
+    os.kill(os.getpid(), signal_number)

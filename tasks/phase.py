@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tasks.config import Params
+from tasks.device_lock import DEVICE_LOCK
 from tasks.journal import Journal
 from tasks.records import BatchPlan, Branch, Measurement, PhaseResult, Run, StoragePlan
 from tasks.storage.description import describe_source
-from tasks.training.checkpoint import fingerprint
+from tasks.training.checkpoint import fingerprint, phase_fingerprint
 from tasks.training.device import choose_device
 from tasks.training.job import Job
 from tasks.training.start import run_phase
@@ -25,7 +26,7 @@ def run_branch(
     start_from: str | None,
 ) -> PhaseResult:
     """Train a branch in processes of its own. Its beginning and end go into the journal, whatever happens."""
-    folder = Path(run.folder) / branch
+    folder = run.outputs / branch
     timing = params.pretrain if branch == "pretrain" else params.continuation
     job = Job(
         branch=branch,
@@ -34,7 +35,7 @@ def run_branch(
         params=params,
         source=describe_source(params, run, measurement, plan),
         batch=batch,
-        preprocessing=str(Path(run.folder) / "preprocessing.json"),
+        preprocessing=str(run.outputs / "preprocessing.json"),
         device=choose_device(params.cluster.device),
         duration_seconds=timing.duration,
         max_steps=timing.max_steps,
@@ -42,6 +43,8 @@ def run_branch(
         stop_at_target=branch == "continue",
         start_from=start_from,
         fingerprint=fingerprint(params, measurement.schema),
+        phase_fingerprint=phase_fingerprint(params, branch, start_from),
+        device_lock=str(Path(run.root) / DEVICE_LOCK),
     )
     journal = Journal(run.journal)
     journal.write(

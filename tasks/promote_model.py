@@ -31,12 +31,12 @@ def promote_model(params: Params, run: Run, measurement: Measurement, result: Ph
     Both models are judged by what the registry gives out, each with its own code, in a process of its own. Where the
     registry can't be reached the model stays in the run's folder, is judged from there, and is not promoted.
     """
-    folder = Path(run.folder) / "model"
+    folder = run.outputs / "model"
     export_model(
         folder,
         params.model,
         measurement.schema,
-        Path(run.folder) / "preprocessing.json",
+        run.outputs / "preprocessing.json",
         Path(result.checkpoint),
     )
     rows = test_rows(params, run, measurement)

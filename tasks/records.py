@@ -18,14 +18,22 @@ Outcome = Literal["target_reached", "target_missed", "diverged", "unchanged", "c
 
 @dataclass(frozen=True)
 class Run:
-    """Where a run lives: `root` is the project (and DVC repository), `folder` holds all that the run writes."""
+    """Where a run lives: `root` is the project (and DVC repository), `folder` holds its journal and report.
+
+    What steps hand to each other lies in `outputs`: the run's folder too, or `state` where DVC keeps it.
+    """
 
     root: str
     folder: str
+    state: str | None = None
 
     @property
     def id(self) -> str:
         return Path(self.folder).name
+
+    @property
+    def outputs(self) -> Path:
+        return Path(self.state or self.folder)
 
     @property
     def journal(self) -> Path:

@@ -68,43 +68,57 @@ def open_session(params: Params, root: Path, resume: str | None, tags: dict[str,
     `resume` is the id of a run to go on with, "" for the newest, None for a new one. `tags` are the parent run's.
     """
     run, lock = _open(params, root, resume)
-    session = Session(run, params)
-    started = time.monotonic()
-    earlier_seconds = _seconds_before(session.journal.events())
     try:
         for dead in close_dead_runs(root):
             write_report(dead)
-        forwarder = Forwarder(run, params)
-        session.journal.write(
-            "run_started",
-            run_id=run.id,
-            run_name=f"{params.data.path} to {params.pretrain.target_accuracy:g}",
-            params=params.dotted(),
-            tags=tags | _commit(root),
-        )
-        forwarder.start()
-        with Terminal(run, params):
-            outcome: Outcome = "failed"
-            try:
-                yield session
-                outcome = session.outcome or "failed"
-            except (KeyboardInterrupt, SystemExit):
-                outcome = "cancelled"
-                raise
-            except BaseException as error:
-                # Prefect ends a flow on a signal by an exception of its own, which is no `Exception`.
-                outcome = "failed" if isinstance(error, Exception) else "cancelled"
-                session.journal.write("warning", message=f"the run ended early: {type(error).__name__}: {error}")
-                raise
-            finally:
-                status = {"failed": "FAILED", "cancelled": "KILLED"}.get(outcome, "FINISHED")
-                seconds = earlier_seconds + time.monotonic() - started
-                for path in write_report(run, outcome, seconds):
-                    session.journal.write("artifact", path=str(path))
-                session.journal.write("run_ended", outcome=outcome, status=status, seconds=seconds)
-                forwarder.close(CLOSING_SECONDS)
+        with recorded(run, params, tags) as session:
+            yield session
     finally:
         lock.release()
+
+
+@contextmanager
+def recorded(
+    run: Run, params: Params, tags: dict[str, str], sends: bool = True, shows_end: bool = True
+) -> Iterator[Session]:
+    """A run's journal from a start to an end, with what watches it: MLflow (if it `sends`), terminal, report.
+
+    A run may be started again after its end: what is recorded then goes on where it stood.
+    """
+    session = Session(run, params)
+    started = time.monotonic()
+    earlier_seconds = _seconds_before(session.journal.events())
+    forwarder = Forwarder(run, params) if sends else None
+    session.journal.write(
+        "run_started",
+        run_id=run.id,
+        run_name=f"{params.data.path} to {params.pretrain.target_accuracy:g}",
+        params=params.dotted(),
+        tags=tags | _commit(Path(run.root)),
+    )
+    if forwarder:
+        forwarder.start()
+    with Terminal(run, params, shows_end=shows_end):
+        outcome: Outcome = "failed"
+        try:
+            yield session
+            outcome = session.outcome or "failed"
+        except (KeyboardInterrupt, SystemExit):
+            outcome = "cancelled"
+            raise
+        except BaseException as error:
+            # Prefect ends a flow on a signal by an exception of its own, which is no `Exception`.
+            outcome = "failed" if isinstance(error, Exception) else "cancelled"
+            session.journal.write("warning", message=f"the run ended early: {type(error).__name__}: {error}")
+            raise
+        finally:
+            status = {"failed": "FAILED", "cancelled": "KILLED"}.get(outcome, "FINISHED")
+            seconds = earlier_seconds + time.monotonic() - started
+            for path in write_report(run, outcome, seconds):
+                session.journal.write("artifact", path=str(path))
+            session.journal.write("run_ended", outcome=outcome, status=status, seconds=seconds)
+            if forwarder:
+                forwarder.close(CLOSING_SECONDS)
 
 
 def _open(params: Params, root: Path, resume: str | None) -> tuple[Run, RunLock]:

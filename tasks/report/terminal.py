@@ -24,10 +24,11 @@ class Terminal:
     A decision is shown at once when it says something new; all of them are listed at the end.
     """
 
-    def __init__(self, run: Run, params: Params, console: Console | None = None) -> None:
+    def __init__(self, run: Run, params: Params, console: Console | None = None, shows_end: bool = True) -> None:
         self._run = run
         self._params = params
         self._console = console or Console()
+        self._shows_end = shows_end
         self._stop = threading.Event()
         self._chosen: dict[str, str] = {}
         self._offset = 0
@@ -43,6 +44,8 @@ class Terminal:
     ) -> None:
         self._stop.set()
         self._thread.join()
+        if not self._shows_end:
+            return
         events = Journal(self._run.journal).events()
         print_ending(self._console, build_report(events), self._run, self._params, warnings(events))
 

@@ -18,8 +18,8 @@ class Job:
     """A phase of training. Paths are absolute.
 
     `start_from` is the checkpoint of an earlier phase (None: fresh weights); a checkpoint of this phase in `folder`
-    with the same `fingerprint` and data goes before it. `stop_at_target` ends the phase as soon as an evaluation
-    reaches the target; without it the duration is used up.
+    with the same fingerprints and data goes before it. `stop_at_target` ends the phase as soon as an evaluation
+    reaches the target; without it the duration is used up. Who trains holds the file `device_lock`.
     """
 
     branch: Branch
@@ -36,6 +36,8 @@ class Job:
     stop_at_target: bool
     start_from: str | None
     fingerprint: str
+    phase_fingerprint: str
+    device_lock: str
 
     @property
     def file(self) -> Path:

@@ -14,10 +14,13 @@ import signal
 import socket
 import sys
 import tempfile
+from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+from tasks.device_lock import device_held
+from tasks.journal import Journal
 from tasks.parent_death import die_with_parent
 from tasks.record_files import read_record, write_atomically
 from tasks.training.job import LAUNCHER_PID, Job
@@ -52,7 +55,20 @@ def main(arguments: list[str]) -> int:
 
 
 def launch(job: Job, job_file: str) -> int:
-    """Run one phase. Returns 0, or another code after writing what failed, in one line, to the job's failure file."""
+    """Run one phase, as soon as nobody else trains here.
+
+    Returns 0, or another code after writing what failed, in one line, to the job's failure file.
+    """
+    with device_held(Path(job.device_lock), f"{job.folder} (process {os.getpid()})", partial(_say_waiting, job)):
+        return _launch(job, job_file)
+
+
+def _say_waiting(job: Job, holder: str) -> None:
+    message = f"{job.branch} waits for the device: {holder} trains on it"
+    Journal(Path(job.journal)).write("note", branch=job.branch, message=message)
+
+
+def _launch(job: Job, job_file: str) -> int:
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

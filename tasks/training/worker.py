@@ -17,7 +17,7 @@ from tasks.parent_death import die_with, die_with_parent
 from tasks.record_files import read_record, write_record
 from tasks.records import PhaseResult
 from tasks.storage.source import open_source
-from tasks.training.checkpoint import load_checkpoint, save_checkpoint
+from tasks.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tasks.training.factories import build_loss, build_model, build_optimizer
 from tasks.training.job import LAUNCHER_PID, Job
 from tasks.training.loop import Ended, train
@@ -88,7 +88,9 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
         def save() -> None:
             totals(progress, trainee)
             if rank == 0:
-                save_checkpoint(job.checkpoint, model, optimizer, progress.plain(), job.fingerprint)
+                save_checkpoint(
+                    job.checkpoint, model, optimizer, progress.plain(), job.fingerprint, job.phase_fingerprint
+                )
 
         before = progress.steps, progress.samples
         reporter = Reporter(job, rank)
@@ -121,7 +123,11 @@ def _restore(
     """Where this phase goes on: from its own checkpoint, else from the earlier phase's, else from fresh weights."""
     version = job.source.manifest.version
     own = load_checkpoint(job.checkpoint, job.fingerprint, device) if job.checkpoint.exists() else None
-    if own is not None and own.progress["data_version"] == version:
+    changed = _what_changed(job, own) if job.checkpoint.exists() else None
+    if changed is not None and journal is not None:
+        message = f"{job.branch} starts anew: the checkpoint of an earlier start is of another {changed}"
+        journal.write("note", branch=job.branch, message=message)
+    if own is not None and changed is None:
         model.load_state_dict(own.model)
         optimizer.load_state_dict(own.optimizer)
         return _calibrated(job, Progress.from_plain(own.progress), journal)
@@ -140,6 +146,17 @@ def _restore(
         progress.best, progress.accuracy = before.best, before.accuracy
         progress.epoch, progress.position = before.epoch, before.position
     return _calibrated(job, progress, journal)
+
+
+def _what_changed(job: Job, own: Checkpoint | None) -> str | None:
+    """Why a phase can't go on with its own checkpoint; None where it can."""
+    if own is None:
+        return "model, optimizer or data schema (or it can't be read)"
+    if own.phase_fingerprint != job.phase_fingerprint:
+        return f"setting of this phase ({job.branch}, batch, cluster or gradient) or start"
+    if own.progress["data_version"] != job.source.manifest.version:
+        return "version of the data"
+    return None
 
 
 def _calibrated(job: Job, progress: Progress, journal: Journal | None) -> Progress:

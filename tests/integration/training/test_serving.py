@@ -47,7 +47,7 @@ print(json.dumps(_load_pyfunc(sys.argv[1]).predict(rows)["prediction"].tolist())
 def folder(tmp_path: Path) -> Path:
     torch.manual_seed(4)
     model = build_model(SETTINGS, SCHEMA)
-    save_checkpoint(tmp_path / "checkpoint.pt", model, torch.optim.SGD(model.parameters(), lr=0.1), {}, "abc")
+    save_checkpoint(tmp_path / "checkpoint.pt", model, torch.optim.SGD(model.parameters(), lr=0.1), {}, "abc", "phase")
     write_record(tmp_path / "preprocessing.json", PREPROCESSING)
     export_model(tmp_path / "model", SETTINGS, SCHEMA, tmp_path / "preprocessing.json", tmp_path / "checkpoint.pt")
     return tmp_path / "model"

@@ -31,7 +31,7 @@ def trained() -> tuple[nn.Linear, torch.optim.Optimizer]:
 
 def test_model_optimizer_and_progress_come_back_as_they_were(tmp_path: Path) -> None:
     model, optimizer = trained()
-    save_checkpoint(tmp_path / "checkpoint.pt", model, optimizer, PROGRESS, "abc")
+    save_checkpoint(tmp_path / "checkpoint.pt", model, optimizer, PROGRESS, "abc", "phase")
     found = load_checkpoint(tmp_path / "checkpoint.pt", "abc", CPU)
     assert found is not None
     assert found.progress == PROGRESS
@@ -47,7 +47,7 @@ def test_model_optimizer_and_progress_come_back_as_they_were(tmp_path: Path) -> 
 
 
 def test_a_checkpoint_of_another_model_is_not_taken(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path / "checkpoint.pt", *trained(), PROGRESS, "abc")
+    save_checkpoint(tmp_path / "checkpoint.pt", *trained(), PROGRESS, "abc", "phase")
     assert load_checkpoint(tmp_path / "checkpoint.pt", "abd", CPU) is None
 
 
@@ -55,7 +55,7 @@ def test_a_checkpoint_of_another_model_is_not_taken(tmp_path: Path) -> None:
 def test_a_file_that_is_no_checkpoint_is_not_taken(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "checkpoint.pt"
     if content is None:
-        save_checkpoint(path, *trained(), PROGRESS, "abc")
+        save_checkpoint(path, *trained(), PROGRESS, "abc", "phase")
         content = path.read_bytes()[:-100]
     path.write_bytes(content)
     assert load_checkpoint(path, "abc", CPU) is None
@@ -75,10 +75,10 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
 
 def test_an_interrupted_write_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
-    save_checkpoint(path, *trained(), PROGRESS, "abc")
+    save_checkpoint(path, *trained(), PROGRESS, "abc", "phase")
     before = path.read_bytes()
     with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
-        save_checkpoint(path, *trained(), PROGRESS | {"unwritable": lambda: None}, "abc")
+        save_checkpoint(path, *trained(), PROGRESS | {"unwritable": lambda: None}, "abc", "phase")
     assert path.read_bytes() == before
 
 
