@@ -18,9 +18,9 @@ from prefect import State, flow, tags
 from prefect.runtime import flow_run
 
 from flows import steps
-from tasks.command_line import EXIT_INTERRUPTED, complain
 from tasks.config import Params
 from tasks.continue_training import why_continue
+from tasks.errors import EXIT_INTERRUPTED, complain
 from tasks.parameter_file import over_file
 from tasks.pretrain import workers_of_pretraining
 from tasks.records import Measurement, PhaseResult, Run, StoragePlan

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.config import Params
-from tasks.errors import ParameterError, RetrainingError
+from tasks.errors import ParameterError, complain
 from tasks.parameter_file import load_params
 from tasks.run_folder import run_folders
 from tasks.tracking.client import store_uri
 
-EXIT_FAILED = 1
-EXIT_WRONG_PARAMETERS = 2
-EXIT_INTERRUPTED = 130
 NEWEST = ""
 
 
@@ -78,13 +75,3 @@ def read_arguments_or_exit(arguments: list[str]) -> Arguments:
         return read_arguments(arguments)
     except ParameterError as error:
         sys.exit(complain(error))
-
-
-def complain(error: Exception) -> int:
-    """Say what stopped a run, without a stack trace, and return the exit code that belongs to it."""
-    if isinstance(error, ParameterError):
-        print(*error.faults, sep="\n", file=sys.stderr)
-        return EXIT_WRONG_PARAMETERS
-    message = str(error) if isinstance(error, RetrainingError) else f"{type(error).__name__}: {error}"
-    print(" ".join(message.split()), file=sys.stderr)
-    return EXIT_FAILED

@@ -1,6 +1,12 @@
-"""The two ways in which a run ends with one line instead of a stack trace."""
+"""The two ways in which a run ends with one line instead of a stack trace, and exit codes."""
 
 from __future__ import annotations
+
+import sys
+
+EXIT_FAILED = 1
+EXIT_WRONG_PARAMETERS = 2
+EXIT_INTERRUPTED = 130
 
 
 class ParameterError(Exception):
@@ -13,3 +19,13 @@ class ParameterError(Exception):
 
 class RetrainingError(Exception):
     """Something else stopped the run: one line that says what and where (exit code 1)."""
+
+
+def complain(error: Exception) -> int:
+    """Say what stopped a run, without a stack trace, and return the exit code that belongs to it."""
+    if isinstance(error, ParameterError):
+        print(*error.faults, sep="\n", file=sys.stderr)
+        return EXIT_WRONG_PARAMETERS
+    message = str(error) if isinstance(error, RetrainingError) else f"{type(error).__name__}: {error}"
+    print(" ".join(message.split()), file=sys.stderr)
+    return EXIT_FAILED

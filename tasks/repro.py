@@ -1,50 +1,25 @@
-"""The run that the stages of one `dvc repro` share: `state/run.json` has its id.
-
-The stage `measure` comes first in every repro, and marks that a new one has begun. The first stage after it that has
-something to do opens a run of its own; the others join it. A repro in which nothing changed leaves no run behind.
-"""
+"""One stage in the run of its repro: what surrounds it, as `tasks.session` surrounds the steps of a flow."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.config import Params
-from tasks.errors import RetrainingError
 from tasks.measure_dataset import write_measured
 from tasks.parameter_file import load_params
-from tasks.record_files import read_record, write_record
+from tasks.record_files import write_record
 from tasks.records import Measurement, Run
 from tasks.report.files import write_report
 from tasks.run_folder import RUNS, RunLock, create_run, reopen_run
 from tasks.session import Session, recorded
+from tasks.shared_run import SharedRun, read_shared, state_folder
 from tasks.tracking.earlier_runs import close_dead_runs
 
-STATE = "state"
 # The stages whose run is watched in MLflow while they last; the others' events are sent with theirs.
 LONG_STAGES = ("pretrain", "continue", "promote")
-
-
-@dataclass(frozen=True)
-class SharedRun:
-    """The newest run; `is_over` where the next stage belongs to another repro."""
-
-    run_id: str | None
-    is_over: bool
-
-
-def state_folder(root: Path) -> Path:
-    """Where the stages leave what they hand on; DVC watches it."""
-    return root.resolve() / STATE
-
-
-def begin_repro(root: Path) -> None:
-    """Mark that the next stage opens a new run."""
-    file = state_folder(root) / "run.json"
-    write_record(file, SharedRun(_shared(file).run_id, is_over=True))
 
 
 @contextmanager
@@ -68,7 +43,7 @@ def stage_session(params: Params, root: Path, stage: str, measurement: Measureme
 
 def _join(params: Params, root: Path) -> tuple[Run, RunLock, bool]:
     state = state_folder(root)
-    shared = _shared(state / "run.json")
+    shared = read_shared(state / "run.json")
     if shared.run_id is not None and not shared.is_over and _is_told(params, root / RUNS / shared.run_id):
         run, lock = reopen_run(root, shared.run_id)
         return Run(run.root, run.folder, str(state)), lock, False
@@ -83,12 +58,3 @@ def _is_told(params: Params, folder: Path) -> bool:
     """Was this run told the same? One stage alone may be run again with other parameters: that is another run."""
     file = folder / "params.yaml"
     return file.exists() and load_params(file) == params
-
-
-def _shared(file: Path) -> SharedRun:
-    if not file.exists():
-        return SharedRun(None, is_over=True)
-    try:
-        return read_record(file, SharedRun)
-    except ValueError as error:
-        raise RetrainingError(f"{file}: can't be read, remove it: {' '.join(str(error).split())}") from None

@@ -134,7 +134,7 @@ def _open(params: Params, root: Path, resume: str | None) -> tuple[Run, RunLock]
 
 def _seconds_before(events: list[Event]) -> float:
     """What a run that goes on has already lasted."""
-    return sum(float(event["seconds"]) for event in events if event["event"] == "run_ended")
+    return next((float(event["seconds"]) for event in reversed(events) if event["event"] == "run_ended"), 0.0)
 
 
 def _commit(root: Path) -> dict[str, str]:

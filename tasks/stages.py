@@ -1,6 +1,6 @@
 """The steps as stages of dvc.yaml: each reads what earlier ones left in `state/`, and leaves its own there.
 
-What later stages depend on holds no place and no commit, so that data that was pushed or moved is not trained on again.
+The first one, `measure`, is in `tasks.measure_stage`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from hashlib import md5
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,32 +25,19 @@ from tasks import (
 from tasks.config import Params
 from tasks.errors import ParameterError, RetrainingError
 from tasks.journal import Journal
-from tasks.record_files import read_record, write_atomically, write_record
-from tasks.records import BatchPlan, Decision, Manifest, Measurement, PhaseResult, Run, StoragePlan
+from tasks.record_files import read_record, write_record
+from tasks.records import BatchPlan, Decision, Measurement, PhaseResult, Run, StoragePlan
 from tasks.report.history import write_history
 from tasks.report.metrics import write_metrics
-from tasks.repro import begin_repro, stage_session, state_folder
+from tasks.repro import stage_session
 from tasks.session import outcome_of
-from tasks.storage.measure import measure
-from tasks.storage.nodes import absolute_nodes
+from tasks.shared_run import state_folder
 
 Record = TypeVar("Record")
 
 CHECKPOINT = "checkpoint.pt"
 RESULT = "result.json"
 COMPLETED = "completed"
-
-
-def run_measure(params: Params, root: Path) -> None:
-    """Leaves version, size and schema in `measure.json`, the user's code in `code.json`; places in `source.json`."""
-    absolute_nodes(params.storage.nodes, str(root))
-    measurement = measure(params, str(root))
-    state = state_folder(root)
-    write_record(state / "source.json", measurement)
-    write_record(state / "measure.json", without_places(measurement))
-    lines = [f"{digest}  {name}" for name, digest in own_code(params, root).items()]
-    write_atomically(state / "code.txt", "".join(f"{line}\n" for line in lines).encode())
-    begin_repro(root)
 
 
 def run_choose(params: Params, root: Path) -> None:
@@ -147,7 +133,6 @@ def run_promote(params: Params, root: Path) -> None:
 
 
 STAGES: dict[str, Callable[[Params, Path], None]] = {
-    "measure": run_measure,
     "choose": run_choose,
     "fetch": run_fetch,
     "fit": run_fit,
@@ -156,28 +141,6 @@ STAGES: dict[str, Callable[[Params, Path], None]] = {
     "continue": run_continue,
     "promote": run_promote,
 }
-
-
-def without_places(measurement: Measurement) -> Measurement:
-    """What was measured, without where it lies and at which commit it was found."""
-
-    def plain(manifest: Manifest) -> Manifest:
-        shards = tuple(replace(shard, url="") for shard in manifest.shards)
-        return replace(manifest, shards=shards, directory_url=None, revision=None)
-
-    test = None if measurement.test is None else plain(measurement.test)
-    return replace(measurement, manifest=plain(measurement.manifest), test=test)
-
-
-def own_code(params: Params, root: Path) -> dict[str, str]:
-    """The md5 of every Python file of the project's packages that parameters name factories of, by its path.
-
-    dvc.yaml can't name them: they are the user's to choose.
-    """
-    named = [name for name in (params.model.factory, params.model.loss, params.model.metric) if ":" in name]
-    tops = sorted({name.partition(":")[0].partition(".")[0] for name in named} - {"tasks"})
-    files = [file for top in tops for file in (root / f"{top}.py", *sorted((root / top).rglob("*.py")))]
-    return {file.relative_to(root).as_posix(): md5(file.read_bytes()).hexdigest() for file in files if file.is_file()}
 
 
 def _train(run: Run, branch: str, train: Callable[[], PhaseResult]) -> PhaseResult:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.command_line import complain, read_arguments
-from tasks.errors import ParameterError, RetrainingError
+from tasks.command_line import read_arguments
+from tasks.errors import ParameterError, RetrainingError, complain
 
 ROOT = Path(__file__).parents[2]
 
