@@ -25,6 +25,4 @@ def test_training_goes_asynchronous_then_synchronous_while_all_ranks_are_slow_th
     assert [event["chosen"] for event in changes] == ["asynchronous", "synchronous", "asynchronous"]
     assert "B = 0.00 < b1" in changes[0]["because"]
     assert "B = 1.00 >= b2" in changes[1]["because"]
-    # The ranks recover within a round of each other: in between one is fast already, which alone is a reason.
-    both, one = "B = 0.00 < b1", "a fast minority would wait for the slow"
-    assert both in changes[2]["because"] or one in changes[2]["because"]
+    assert "B = 0.00 < b1" in changes[2]["because"]
