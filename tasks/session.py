@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tasks.config import Params
@@ -18,6 +19,7 @@ from tasks.report.terminal import Terminal
 from tasks.run_folder import RunLock, create_run, reopen_run, run_folders
 from tasks.tracking.earlier_runs import close_dead_runs
 from tasks.tracking.forwarder import Forwarder
+from tasks.tracking.links import links_of
 
 NEWEST = ""
 CLOSING_SECONDS = 10.0
@@ -83,25 +85,27 @@ def open_session(params: Params, root: Path, resume: str | None, tags: dict[str,
             tags=tags | _commit(root),
         )
         forwarder.start()
-        with Terminal(run, params):
+        with Terminal(run, params, links=partial(links_of, Path(run.folder), params)):
             outcome: Outcome = "failed"
+            why: str | None = None
             try:
                 yield session
                 outcome = session.outcome or "failed"
             except (KeyboardInterrupt, SystemExit):
-                outcome = "cancelled"
+                outcome, why = "cancelled", "it was interrupted"
                 raise
             except BaseException as error:
                 # Prefect ends a flow on a signal by an exception of its own, which is no `Exception`.
                 outcome = "failed" if isinstance(error, Exception) else "cancelled"
-                session.journal.write("warning", message=f"the run ended early: {type(error).__name__}: {error}")
+                why = f"{type(error).__name__}: {error}"
+                session.journal.write("warning", message=f"the run ended early: {why}")
                 raise
             finally:
                 status = {"failed": "FAILED", "cancelled": "KILLED"}.get(outcome, "FINISHED")
                 seconds = earlier_seconds + time.monotonic() - started
                 for path in write_report(run, outcome, seconds):
                     session.journal.write("artifact", path=str(path))
-                session.journal.write("run_ended", outcome=outcome, status=status, seconds=seconds)
+                session.journal.write("run_ended", outcome=outcome, status=status, seconds=seconds, because=why)
                 forwarder.close(CLOSING_SECONDS)
     finally:
         lock.release()
