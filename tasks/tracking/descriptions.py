@@ -38,7 +38,7 @@ def branch_name(branch: Branch) -> str:
 def branch_description(branch: Branch, story: Story) -> str:
     """What a branch trains and why, on which data, how its batch is fitted, and how it ended."""
     started = branch.started
-    paragraphs = [f"**{started['branch']}** ({_where(branch)}): {started['because']}."]
+    paragraphs = [f"{_what(branch)}."]
     if story.measured is not None:
         paragraphs.append(f"Data: {_data(story.measured)}.")
     if "batch_size" in started:
@@ -61,12 +61,13 @@ def run_description(story: Story) -> str:
     if story.ended is not None:
         paragraphs.append(_run_end(story, story.ended))
     if story.promotion is not None:
-        paragraphs.append(f"Model {story.promotion['chosen']}: {story.promotion['because']}.")
+        chosen = str(story.promotion["chosen"])
+        paragraphs.append(f"Model {chosen}: {str(story.promotion['because']).removeprefix(f'{chosen}, ')}.")
     return "\n\n".join(paragraphs)
 
 
 def _branch_line(branch: Branch) -> str:
-    line = f"- **{branch.started['branch']}** ({_where(branch)}): {branch.started['because']}"
+    line = f"- {_what(branch)}"
     return line if branch.ended is None else f"{line}; {_branch_end(branch.ended)}"
 
 
@@ -107,6 +108,12 @@ def _outcome(ended: Event) -> str:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _what(branch: Branch) -> str:
+    """The branch and why it runs, whose reason may begin with where it does."""
+    where = _where(branch)
+    return f"**{branch.started['branch']}** ({where}): {str(branch.started['because']).removeprefix(f'{where}, ')}"
 
 
 def _where(branch: Branch) -> str:

@@ -32,9 +32,11 @@ _TAGS = (
     "predicted_peak_bytes",
     "data.version",
 )
-# The UI folds the children away where it sorts by exactly `attributes.start_time`. This is the same column under
-# another of its names, and parents and children stand below each other.
-_START_TIME = "run.start_time"
+# The UI folds the children away where it sorts by exactly `attributes.start_time`. This is the same column in another
+# spelling, with which parents and children stand below each other.
+_START_TIME = "attributes.`start_time`"
+_NAME = "attributes.`Run Name`"
+_NAME_PIXELS = 360
 
 
 def view_state() -> str:
@@ -46,4 +48,13 @@ def view_state() -> str:
         *(f"tags.`{key}`" for key in _TAGS),
         "attributes.`Dataset`",
     ]
-    return json.dumps({"selectedColumns": columns, "orderByKey": _START_TIME, "orderByAsc": False})
+    return json.dumps(
+        {
+            "selectedColumns": columns,
+            # A column has its width only if it is in the order too; those that aren't follow in the UI's own order.
+            "columnOrder": [_NAME],
+            "columnWidths": {_NAME: _NAME_PIXELS},
+            "orderByKey": _START_TIME,
+            "orderByAsc": False,
+        }
+    )
