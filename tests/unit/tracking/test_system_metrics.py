@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -84,8 +85,10 @@ def test_the_names_are_those_that_mlflow_draws() -> None:
     from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
     from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
 
+    kinds: Any = (CPUMonitor, DiskMonitor, NetworkMonitor)
     theirs: set[str] = set()
-    for monitor in (CPUMonitor(), DiskMonitor(), NetworkMonitor()):
+    for kind in kinds:
+        monitor = kind()
         monitor.collect_metrics()
         theirs |= {f"system/{name}" for name in monitor.metrics}
     ours = {name for name in Machine().values() if not name.startswith("system/gpu_")}
