@@ -18,6 +18,7 @@ from prefect import State, flow, tags
 from prefect.runtime import flow_run
 
 from flows import steps
+from flows.links import show_links
 from tasks.config import Params
 from tasks.continue_training import why_continue
 from tasks.errors import EXIT_INTERRUPTED, complain
@@ -52,6 +53,7 @@ def retraining(params: Params = Params(), resume: str | None = None) -> str:  # 
             params, run, measurement, plan
         )
         target = steps.evaluate_accuracy(params, run, pretrained)
+        show_links(run, params)
         result = pretrained
         if target.chosen == "missed" and pretrained.ended_by != "diverged":
             measurement, result = continue_branch.with_options(
@@ -61,6 +63,7 @@ def retraining(params: Params = Params(), resume: str | None = None) -> str:  # 
         else:
             steps.continuation_not_taken(run, target, pretrained)
         model = steps.promote_model(params, run, measurement, result)
+        show_links(run, params)
         return session.finish(result, model)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 from tasks.config import Params
 from tasks.journal import Journal
-from tasks.records import Measurement, Run
+from tasks.records import Column, Manifest, Measurement, Run
 from tasks.storage.measure import measure
 from tasks.storage.nodes import absolute_nodes
 
@@ -16,21 +19,31 @@ def measure_dataset(params: Params, run: Run) -> Measurement:
     """
     absolute_nodes(params.storage.nodes, run.root)
     measurement = measure(params, run.root)
-    write_measured(run, measurement)
+    write_measured(params, run, measurement)
     return measurement
 
 
-def write_measured(run: Run, measurement: Measurement) -> None:
-    """Put what was measured into the journal."""
-    manifest, schema = measurement.manifest, measurement.schema
+def write_measured(params: Params, run: Run, measurement: Measurement) -> None:
+    """Put what was measured into the journal. `remote` None is the repository's default one."""
+    schema = measurement.schema
     Journal(run.journal).write(
         "data_measured",
-        version=manifest.version,
-        bytes=manifest.bytes,
-        files=manifest.files,
-        rows=manifest.rows,
-        path=manifest.path,
-        revision=manifest.revision,
+        **_facts(measurement.manifest),
+        remote=params.data.remote,
+        columns=[asdict(column) for column in (*schema.features, Column(schema.label, schema.label_type))],
         classes=schema.classes,
         input_shape=schema.input_shape,
+        test=None if measurement.test is None else _facts(measurement.test),
     )
+
+
+def _facts(manifest: Manifest) -> dict[str, Any]:
+    """A version of a data set without its shards."""
+    return {
+        "version": manifest.version,
+        "bytes": manifest.bytes,
+        "files": manifest.files,
+        "rows": manifest.rows,
+        "path": manifest.path,
+        "revision": manifest.revision,
+    }

@@ -9,6 +9,7 @@ from tasks.device_lock import DEVICE_LOCK
 from tasks.journal import Journal
 from tasks.records import BatchPlan, Branch, Measurement, PhaseResult, Run, StoragePlan
 from tasks.storage.description import describe_source
+from tasks.tracking.system_metrics import sampled
 from tasks.training.checkpoint import fingerprint, phase_fingerprint
 from tasks.training.device import choose_device
 from tasks.training.job import Job
@@ -53,19 +54,22 @@ def run_branch(
         storage_mode=plan.mode,
         workers=batch.workers,
         nodes=list(plan.nodes),
+        batch_size=batch.batch_size,
         micro_batch=batch.micro_batch,
         passes=batch.passes,
         predicted_peak_bytes=batch.predicted_peak_bytes,
         because=because,
     )
     journal.write("tags", branch=None, values={"storage_mode": plan.mode, "data.version": measurement.manifest.version})
-    status, result = "FAILED", None
+    # What is no `Exception` is a signal: Ctrl-C, the end of the process, or Prefect's own for a flow that is cancelled.
+    status, result, why = "KILLED", None, None
     try:
-        result = run_phase(job, Path(run.root))
+        with sampled(journal, branch):
+            result = run_phase(job, Path(run.root))
         status = "FINISHED"
-    except (KeyboardInterrupt, SystemExit):
-        status = "KILLED"
+    except Exception as error:
+        status, why = "FAILED", str(error)
         raise
     finally:
-        journal.write("branch_ended", branch=branch, status=status, result=result)
+        journal.write("branch_ended", branch=branch, status=status, result=result, because=why)
     return result

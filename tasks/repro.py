@@ -34,9 +34,11 @@ def stage_session(params: Params, root: Path, stage: str, measurement: Measureme
         tags = {"started_by": "dvc repro"} | ({"dvc.exp": experiment} if experiment else {})
         with recorded(run, params, tags, sends=stage in LONG_STAGES, shows_end=stage == "promote") as session:
             if is_new:
-                write_measured(run, measurement)
+                write_measured(run, measurement, params)
             yield session
-            session.outcome = session.outcome or "cancelled"
+            if session.outcome is None:
+                session.outcome = "cancelled"
+                session.because = f"no stage after {stage} has run"
     finally:
         lock.release()
 

@@ -36,7 +36,7 @@ def restage_data(
     )
     journal = Journal(run.journal)
     if newer is not None:
-        write_measured(run, newer)
+        write_measured(params, run, newer)
     journal.decide(decision, branch="continue")
     return present, StoragePlan("distributed", nodes, decision)
 

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tasks.config import Params
@@ -18,19 +19,24 @@ from tasks.report.terminal import Terminal
 from tasks.run_folder import RunLock, create_run, reopen_run, run_folders
 from tasks.tracking.earlier_runs import close_dead_runs
 from tasks.tracking.forwarder import Forwarder
+from tasks.tracking.links import links_of
 
 NEWEST = ""
 CLOSING_SECONDS = 10.0
 
 
 class Session:
-    """An open run. `finish` says how it ended; without it a run that ends is a failed one."""
+    """An open run. `finish` says how it ended; without an outcome a run that ends is a failed one.
+
+    `because` says why it ended so, where its accuracy doesn't.
+    """
 
     def __init__(self, run: Run, params: Params) -> None:
         self.run = run
         self.params = params
         self.journal = Journal(run.journal)
         self.outcome: Outcome | None = None
+        self.because: str | None = None
 
     def finish(self, result: PhaseResult, model: ModelRecord) -> Outcome:
         """Write what the run came to, and return its outcome."""
@@ -98,25 +104,27 @@ def recorded(
     )
     if forwarder:
         forwarder.start()
-    with Terminal(run, params, shows_end=shows_end):
+    with Terminal(run, params, links=partial(links_of, Path(run.folder), params), shows_end=shows_end):
         outcome: Outcome = "failed"
+        why: str | None = None
         try:
             yield session
-            outcome = session.outcome or "failed"
+            outcome, why = session.outcome or "failed", session.because
         except (KeyboardInterrupt, SystemExit):
-            outcome = "cancelled"
+            outcome, why = "cancelled", "it was interrupted"
             raise
         except BaseException as error:
             # Prefect ends a flow on a signal by an exception of its own, which is no `Exception`.
             outcome = "failed" if isinstance(error, Exception) else "cancelled"
-            session.journal.write("warning", message=f"the run ended early: {type(error).__name__}: {error}")
+            why = f"{type(error).__name__}: {error}"
+            session.journal.write("warning", message=f"the run ended early: {why}")
             raise
         finally:
             status = {"failed": "FAILED", "cancelled": "KILLED"}.get(outcome, "FINISHED")
             seconds = earlier_seconds + time.monotonic() - started
             for path in write_report(run, outcome, seconds):
                 session.journal.write("artifact", path=str(path))
-            session.journal.write("run_ended", outcome=outcome, status=status, seconds=seconds)
+            session.journal.write("run_ended", outcome=outcome, status=status, seconds=seconds, because=why)
             if forwarder:
                 forwarder.close(CLOSING_SECONDS)
 

@@ -19,8 +19,13 @@ from tasks.report.wording import share
 MLFLOW_SETTINGS = "DO_NOT_TRACK=true MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false"
 
 
-def print_ending(console: Console, report: Report, run: Run, params: Params, warned: list[str]) -> None:
-    """Print the end of a run. Nothing is cut off; without a terminal nothing is wrapped either."""
+def print_ending(
+    console: Console, report: Report, run: Run, params: Params, warned: list[str], links: dict[str, str]
+) -> None:
+    """Print the end of a run. Nothing is cut off; without a terminal nothing is wrapped either.
+
+    `links` are addresses in MLflow's UI by name, empty where the run didn't reach MLflow.
+    """
     if console.is_terminal:
         console.print(_decision_table(report))
     else:
@@ -36,6 +41,8 @@ def print_ending(console: Console, report: Report, run: Run, params: Params, war
         f"test accuracy {share(report['test_accuracy'])}, {'?' if seconds is None else f'{seconds:.1f}'} s)",
     )
     _line(console, f"MLflow:  {mlflow_command(params)}")
+    for name, url in links.items():
+        _line(console, f"         {name:8} {url}")
     _line(console, f"report:  {report_command(run)}")
 
 

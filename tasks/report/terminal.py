@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -24,10 +25,19 @@ class Terminal:
     A decision is shown at once when it says something new; all of them are listed at the end.
     """
 
-    def __init__(self, run: Run, params: Params, console: Console | None = None, shows_end: bool = True) -> None:
+    def __init__(
+        self,
+        run: Run,
+        params: Params,
+        console: Console | None = None,
+        links: Callable[[], dict[str, str]] = dict,
+        shows_end: bool = True,
+    ) -> None:
+        """`links` says, at the end, where the run is seen in MLflow: addresses by name."""
         self._run = run
         self._params = params
         self._console = console or Console()
+        self._links = links
         self._shows_end = shows_end
         self._stop = threading.Event()
         self._chosen: dict[str, str] = {}
@@ -47,7 +57,7 @@ class Terminal:
         if not self._shows_end:
             return
         events = Journal(self._run.journal).events()
-        print_ending(self._console, build_report(events), self._run, self._params, warnings(events))
+        print_ending(self._console, build_report(events), self._run, self._params, warnings(events), self._links())
 
     def _show_all(self) -> None:
         display: Display = Bars(self._console) if self._console.is_terminal else Lines(self._console, LINE_SECONDS)

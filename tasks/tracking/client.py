@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from tasks.errors import ParameterError, RetrainingError
 from tasks.tracking.failures import TrackingUnavailableError, is_refused, one_line
+from tasks.tracking.view import VIEW_TAG, view_state
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -93,7 +94,7 @@ def open_client(uri: str) -> MlflowClient:
 
 
 def open_store(uri: str, experiment: str, root: Path) -> Store:
-    """The client and the experiment, made if missing (and restored if deleted).
+    """The client and the experiment, made if missing (and restored if deleted), with the view of its runs table.
 
     `uri` as `store_uri` gives it. Artifacts of an experiment in an sqlite store lie in `<root>/mlartifacts`; a server
     keeps its own. Raises `TrackingUnavailableError` when nothing answers.
@@ -114,6 +115,9 @@ def open_store(uri: str, experiment: str, root: Path) -> Store:
             raise TrackingUnavailableError(f"MLflow at {uri}: the experiment {experiment!r} can't be made")
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
+        view = view_state()
+        if found.tags.get(VIEW_TAG) != view:
+            client.set_experiment_tag(found.experiment_id, VIEW_TAG, view)
     return Store(uri, client, found.experiment_id)
 
 

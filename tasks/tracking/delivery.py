@@ -15,8 +15,21 @@ from typing import TypeVar
 
 from tasks.journal import Event, Journal, read_from
 from tasks.tracking.client import Store
+from tasks.tracking.datasets import SOURCE_TYPE, DataSet
 from tasks.tracking.failures import is_gone, is_refused, one_line
-from tasks.tracking.operations import Artifact, End, Log, Open, Operation, Point, milliseconds, operations
+from tasks.tracking.operations import (
+    Artifact,
+    End,
+    Input,
+    Log,
+    Name,
+    Open,
+    Operation,
+    Point,
+    milliseconds,
+    operations,
+)
+from tasks.tracking.overview import LANDMARKS, overview
 from tasks.tracking.state import TrackingState, read_state, write_state
 
 EVENTS_AT_ONCE = 500
@@ -32,7 +45,7 @@ class Pending:
     """What is gathered for one MLflow run before it is sent."""
 
     points: list[Point] = field(default_factory=list)
-    params: dict[str, str] = field(default_factory=dict)
+    params: list[tuple[str, str]] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
 
 
@@ -56,8 +69,8 @@ class Delivery:
             return False
         self._pending.clear()
         try:
-            for event, _ in events:
-                for operation in self._read(event):
+            for event, behind in events:
+                for operation in self._read(event, behind):
                     self._apply(store, operation, milliseconds(event["at"]))
             for branch in list(self._pending):
                 self._flush(store, branch)
@@ -69,12 +82,24 @@ class Delivery:
         self._save(self.state)
         return True
 
-    def _read(self, event: Event) -> list[Operation]:
+    def _read(self, event: Event, behind: int) -> list[Operation]:
+        """What to send for an event that ends at byte `behind`; the end of a run comes last."""
+        own = self._readable(event, lambda: operations(event))
+        if event["event"] not in LANDMARKS:
+            return own
+        besides = self._readable(event, lambda: overview(self._events_until(behind)))
+        ends = [operation for operation in own if isinstance(operation, End)]
+        return [*(operation for operation in own if operation not in ends), *besides, *ends]
+
+    def _readable(self, event: Event, read: Callable[[], list[Operation]]) -> list[Operation]:
         try:
-            return operations(event)
+            return read()
         except (KeyError, TypeError, ValueError) as error:
             self._warn(f"an event {event.get('event')!r} can't be read: {one_line(error)}")
             return []
+
+    def _events_until(self, offset: int) -> list[Event]:
+        return [event for event, behind in read_from(self.journal.path, 0) if behind <= offset]
 
     def _apply(self, store: Store, operation: Operation, at_ms: int) -> None:
         match operation:
@@ -84,8 +109,15 @@ class Delivery:
                 self._ensure_open(store, branch, at_ms)
                 pending = self._pending.setdefault(branch, Pending())
                 pending.points.extend(points)
-                pending.params.update(params)
+                pending.params.extend(params.items())
                 pending.tags.update(tags)
+            case Input(branch, data_set, context):
+                self._ensure_open(store, branch, at_ms)
+                self._log_input(store, self._run_id(branch), data_set, context)
+            case Name(branch, name):
+                self._ensure_open(store, branch, at_ms)
+                rename = partial(store.client.update_run, self._run_id(branch), name=name)
+                self._unless_refused(f"the name {name!r}", rename)
             case End(branch):
                 self._ensure_open(store, branch, at_ms)
                 self._end(store, operation)
@@ -161,6 +193,16 @@ class Delivery:
         else:
             self._unless_refused(path, lambda: store.client.log_artifact(self._run_id(None), str(file)))
 
+    def _log_input(self, store: Store, run_id: str, data_set: DataSet, context: str) -> None:
+        """MLflow takes a data set once for a run, however often it is sent, by its name and digest."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        described = Dataset(
+            data_set.name, data_set.digest, SOURCE_TYPE, data_set.source, data_set.schema, data_set.profile
+        )
+        given = DatasetInput(described, [InputTag("mlflow.data.context", context)])
+        self._unless_refused(f"the data set {data_set.name}", lambda: store.client.log_inputs(run_id, datasets=[given]))
+
     def _flush(self, store: Store, branch: str | None) -> None:
         pending = self._pending.get(branch)
         if pending is None:
@@ -168,13 +210,31 @@ class Delivery:
         from mlflow.entities import Metric, Param, RunTag
 
         run_id = self._run_id(branch)
-        params = [Param(key, value) for key, value in pending.params.items()]
+        params = [Param(key, value) for key, value in self._unset(store, branch, pending.params).items()]
         tags = [RunTag(key, value) for key, value in pending.tags.items()]
         points = [Metric(point.key, point.value, point.timestamp_ms, point.step) for point in pending.points]
         self._send(params, TEXTS_AT_ONCE, lambda part: store.client.log_batch(run_id, params=part))
         self._send(tags, TEXTS_AT_ONCE, lambda part: store.client.log_batch(run_id, tags=part))
         self._send(points, POINTS_AT_ONCE, lambda part: store.client.log_batch(run_id, metrics=part))
         del self._pending[branch]
+
+    def _unset(self, store: Store, branch: str | None, params: list[tuple[str, str]]) -> dict[str, str]:
+        """The parameters that the run hasn't got yet: MLflow takes no second value, and refuses a batch that has one.
+
+        A branch that is planned anew keeps the parameters of its first plan, and its tags tell the present one. The
+        settings of a run don't change; where they do it is said.
+        """
+        if not params:
+            return {}
+        known = store.client.get_run(self._run_id(branch)).data.params
+        unset: dict[str, str] = {}
+        for key, value in params:
+            first = known.get(key, unset.get(key))
+            if first is None:
+                unset[key] = value
+            elif first != value and branch is None:
+                self._warn(f"{key} is {value} by now; MLflow keeps the run's first value, {first}")
+        return unset
 
     def _send(self, items: list[Item], at_once: int, send: Callable[[list[Item]], object]) -> None:
         for start in range(0, len(items), at_once):

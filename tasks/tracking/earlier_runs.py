@@ -18,6 +18,8 @@ from tasks.tracking.delivery import Delivery
 from tasks.tracking.failures import one_line
 from tasks.tracking.state import delivered
 
+DIED = "its process was gone"
+
 
 def close_dead_runs(root: Path) -> list[Run]:
     """Write the end (KILLED) into the journals of dead runs and of their open branches. Returns these runs.
@@ -67,9 +69,9 @@ def _close(journal: Journal) -> bool:
     if not starts or any(event["event"] == "run_ended" for event in events[starts[-1] :]):
         return False
     for branch in _open_branches(events):
-        journal.write("branch_ended", branch=branch, status="KILLED", result=None)
+        journal.write("branch_ended", branch=branch, status="KILLED", result=None, because=DIED)
     lived = datetime.fromisoformat(events[-1]["at"]) - datetime.fromisoformat(events[starts[0]]["at"])
-    journal.write("run_ended", outcome="cancelled", status="KILLED", seconds=lived.total_seconds())
+    journal.write("run_ended", outcome="cancelled", status="KILLED", seconds=lived.total_seconds(), because=DIED)
     return True
 
 

@@ -15,13 +15,15 @@ from datetime import datetime
 from typing import Any
 
 from tasks.journal import Event, number
+from tasks.tracking.datasets import DataSet, set_of_testing, set_of_training
 
 LONGEST_PARAM = 6000
 LONGEST_TAG = 8000
 
-_CHILD_PARAMS = ("micro_batch", "passes", "predicted_peak_bytes", "workers", "nodes")
+_PLAN = ("batch_size", "micro_batch", "passes", "predicted_peak_bytes", "workers", "nodes")
 _RESULT_METRICS = ("samples", "seconds", "stalled_seconds", "peak_memory_bytes", "bytes_from_store", "bytes_from_nodes")
 _DIVERGING = ("loss", "accuracy")
+_MODES = ("storage_mode", "update_mode")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,23 @@ class Log:
 
 
 @dataclass(frozen=True)
+class Input:
+    """A data set that a run reads; `context` says what for (`training`, `test`)."""
+
+    branch: str | None
+    data_set: DataSet
+    context: str
+
+
+@dataclass(frozen=True)
+class Name:
+    """What a run is called from now on."""
+
+    branch: str | None
+    name: str
+
+
+@dataclass(frozen=True)
 class End:
     """A run ends. The end of the parent ends all children that are still open."""
 
@@ -69,7 +88,7 @@ class Artifact:
     path: str
 
 
-Operation = Open | Log | End | Artifact
+Operation = Open | Log | Input | Name | End | Artifact
 
 
 def operations(event: Event) -> list[Operation]:
@@ -83,36 +102,38 @@ def operations(event: Event) -> list[Operation]:
         params = {key: param_text(value) for key, value in event["params"].items()}
         return [
             Open(None, str(event["run_name"]), at),
-            Log(None, params=params, tags=_tags({**event["tags"], "run_id": event["run_id"]})),
+            Log(None, params=params, tags=texts({**event["tags"], "run_id": event["run_id"]})),
             Artifact("params.yaml"),
         ]
     if kind == "data_measured":
         known = {f"data.{key}": event.get(key) for key in ("version", "bytes", "files", "rows", "path", "revision")}
-        return [Log(None, tags=_tags({key: value for key, value in known.items() if value is not None}))]
+        tags = texts({key: value for key, value in known.items() if value is not None})
+        return [Log(None, tags=tags), *_inputs(event)]
     if kind == "branch_started":
-        params = {key: param_text(event[key]) for key in _CHILD_PARAMS}
-        tags = {"storage_mode": event["storage_mode"], "mlflow.note.content": event["because"]}
-        return [Open(branch, str(branch), at), Log(branch, params=params, tags=_tags(tags))]
+        plan = {key: param_text(event[key]) for key in _PLAN if key in event}
+        # A parameter can't be changed once it is set, and a branch may be planned anew: the tags tell the present plan.
+        tags = texts({**plan, "storage_mode": event["storage_mode"]})
+        return [Open(branch, str(branch), at), Log(branch, params=plan, tags=tags), Log(None, tags=tags)]
     if kind == "decision":
-        return [Log(branch, tags=_decision_tags(event))]
-    if kind == "metrics":
-        return [_metrics(branch, at, int(event["step"]), event["values"])]
+        return _decision(branch, event)
+    if kind in ("metrics", "system_metrics"):
+        return [metrics(branch, at, int(event["step"]), event["values"])]
     if kind == "tags":
-        return [Log(branch, tags=_tags(event["values"]))]
+        return [Log(branch, tags=texts(event["values"]))]
     if kind == "branch_ended":
         return [*_branch_result(branch, at, event.get("result")), End(branch, event["status"], at)]
     if kind == "summary":
         values = {key: event[key] for key in ("accuracy", "test_accuracy", "b_ratio", "gradient_coefficient")}
-        return [_metrics(None, at, 0, values)]
+        return [metrics(None, at, 0, values)]
     if kind == "promotion":
         model = event["model"]
         tags = {"model.name": model["name"], "model.version": model["version"]}
         champion = {"champion_accuracy": model["champion_accuracy"]}
-        return [Log(None, tags=_tags(tags)), _metrics(None, at, 0, champion)]
+        return [Log(None, tags=texts(tags)), metrics(None, at, 0, champion)]
     if kind == "artifact":
         return [Artifact(event["path"])]
     if kind == "run_ended":
-        return [Log(None, tags=_tags({"outcome": event["outcome"]})), End(None, event["status"], at)]
+        return [Log(None, tags=texts({"outcome": event["outcome"]})), End(None, event["status"], at)]
     return []
 
 
@@ -133,7 +154,8 @@ def param_text(value: Any) -> str:
     return text[: LONGEST_PARAM - len(ending)] + ending
 
 
-def _metrics(branch: str | None, at: int, step: int, values: dict[str, Any]) -> Log:
+def metrics(branch: str | None, at: int, step: int, values: dict[str, Any]) -> Log:
+    """Values as points at a step, with the tags that tell of those which are not finite. `at` in milliseconds."""
     points: list[Point] = []
     tags: dict[str, str] = {}
     for key, spelled in values.items():
@@ -152,19 +174,29 @@ def _metrics(branch: str | None, at: int, step: int, values: dict[str, Any]) -> 
 def _branch_result(branch: str | None, at: int, result: dict[str, Any] | None) -> list[Operation]:
     if not result:
         return []
-    log = _metrics(branch, at, int(result["steps"]), {key: result.get(key) for key in _RESULT_METRICS})
+    log = metrics(branch, at, int(result["steps"]), {key: result.get(key) for key in _RESULT_METRICS})
     diverged = {"diverged": "true"} if result.get("ended_by") == "diverged" else {}
     return [Log(branch, log.points, tags={**log.tags, **diverged, "ended_by": str(result.get("ended_by"))})]
 
 
-def _decision_tags(event: Event) -> dict[str, str]:
-    """The last word on each decision; the modes also under the names that tables and dashboards look for."""
-    tags = {f"decision.{event['name']}": f"{event['chosen']}: {event['because']}"}
-    if event["name"] in ("storage_mode", "update_mode"):
-        tags[event["name"]] = event["chosen"]
-    return _tags(tags)
+def _decision(branch: str | None, event: Event) -> list[Operation]:
+    """The last word on each decision; the modes also under the names that tables and dashboards look for.
+
+    The parent has the modes of its last branch.
+    """
+    modes = {event["name"]: event["chosen"]} if event["name"] in _MODES else {}
+    tags = {f"decision.{event['name']}": f"{event['chosen']}: {event['because']}", **modes}
+    of_branch: list[Operation] = [Log(branch, tags=texts(tags))]
+    return [*of_branch, Log(None, tags=texts(modes))] if branch is not None and modes else of_branch
 
 
-def _tags(values: dict[str, Any]) -> dict[str, str]:
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
-    return {key: text if len(text) <= LONGEST_TAG else text[: LONGEST_TAG - 1] + "…" for key, text in texts.items()}
+def _inputs(measured: Event) -> list[Operation]:
+    test = set_of_testing(measured)
+    training: list[Operation] = [Input(None, set_of_training(measured), "training")]
+    return training if test is None else [*training, Input(None, test, "test")]
+
+
+def texts(values: dict[str, Any]) -> dict[str, str]:
+    """Tags as MLflow takes them: text as it is, all else as JSON, and cut where it is too long."""
+    spelled = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+    return {key: text if len(text) <= LONGEST_TAG else text[: LONGEST_TAG - 1] + "…" for key, text in spelled.items()}

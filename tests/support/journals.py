@@ -28,6 +28,10 @@ RESULT: dict[str, Any] = {
     "bytes_from_nodes": 0,
 }
 
+# Hashes of folders as DVC writes them, with the ending that fills MLflow's digest.
+VERSION = "0123456789abcdef0123456789abcdef.dir"
+TEST_VERSION = "fedcba9876543210fedcba9876543210.dir"
+
 
 def params_at(uri: str, experiment: str = "tests") -> Params:
     return Params(tracking=Tracking(uri=uri, experiment=experiment))
@@ -42,18 +46,31 @@ def start(journal: Journal, run: Run, params: Params) -> None:
     journal.write("run_started", run_id=run.id, run_name="digits", params=params.dotted(), tags={"git.commit": "abc"})
 
 
-def start_branch(journal: Journal, branch: str = "pretrain", mode: str = "local") -> None:
-    journal.write(
-        "branch_started",
-        branch=branch,
-        storage_mode=mode,
-        workers=1,
-        nodes=[],
-        micro_batch=100,
-        passes=3,
-        predicted_peak_bytes=1_000_000,
-        because="the data fits",
-    )
+def measured(journal: Journal, version: str = VERSION, **changed: Any) -> None:
+    """The data set was measured, and the test set beside it."""
+    found = {"version": version, "bytes": 51_529, "files": 12, "rows": 1437, "path": "data/digits", "revision": None}
+    test = found | {"version": TEST_VERSION, "bytes": 12_000, "files": 1, "rows": 360, "path": "data/digits_test"}
+    columns = [
+        {"name": "image", "type": "uint8", "length": 64},
+        {"name": "label", "type": "integer", "length": None},
+    ]
+    event = {**found, "remote": "store", "columns": columns, "classes": [0, 1], "input_shape": [1, 8, 8], "test": test}
+    journal.write("data_measured", **event | changed)
+
+
+def start_branch(journal: Journal, branch: str = "pretrain", mode: str = "local", **changed: Any) -> None:
+    event: dict[str, Any] = {
+        "branch": branch,
+        "storage_mode": mode,
+        "workers": 1,
+        "nodes": [],
+        "batch_size": 256,
+        "micro_batch": 100,
+        "passes": 3,
+        "predicted_peak_bytes": 1_000_000,
+        "because": "the data fits",
+    }
+    journal.write("branch_started", **event | changed)
 
 
 def measure(journal: Journal, branch: str, step: int, **values: float) -> None:

@@ -136,7 +136,9 @@ def test_a_run_becomes_a_parent_with_a_child_a_branch(store: Store, run: Run, jo
         assert child.data.tags["branch"] == branch
         assert child.data.tags["mlflow.parentRunId"] == state.parent_run_id
         assert child.data.tags["storage_mode"] == "local"
-        assert child.data.params.keys() == {"micro_batch", "passes", "predicted_peak_bytes", "workers", "nodes"}
+        assert child.data.params.keys() == {
+            "batch_size", "micro_batch", "passes", "predicted_peak_bytes", "workers", "nodes",
+        }  # fmt: skip
         assert history(store, run_id, "accuracy") == [(1, 0.5)]
     assert state.finished
     assert delivered(Path(run.folder))

@@ -83,6 +83,8 @@ def test_a_run_killed_in_its_second_branch_is_closed_by_the_next_start_in_the_jo
     assert statuses(store) == {"run": "KILLED", "pretrain": "FINISHED", "continue": "KILLED"}
     parent = store.client.search_runs([store.experiment_id], "tags.run_id != ''")[0]
     assert parent.info.end_time is not None
+    assert "its process was gone" in parent.data.tags["mlflow.note.content"]
+    assert parent.info.run_name == "digits: cancelled"
     assert parent.data.params == params_before
     assert close_dead_runs(tmp_path) == []
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,43 +13,13 @@ from mlflow import MlflowClient
 from tasks.config import Params
 from tasks.journal import Journal
 from tasks.records import Run
-from tasks.tracking.client import ENVIRONMENT, open_store, prepare_environment
+from tasks.tracking.client import open_store, prepare_environment
 from tasks.tracking.forwarder import Forwarder
 from tasks.tracking.registry import champion, log_model, make_champion
 from tasks.tracking.scoring import score_model
 from tasks.tracking.state import delivered, read_state
 from tests.support.journals import end, end_branch, measure, new_run, params_at, start, start_branch
-from tests.support.loopback import Relay, free_port
-
-
-@pytest.fixture(scope="module")
-def server_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    folder = tmp_path_factory.mktemp("server")
-    port = free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += [
-        "--backend-store-uri",
-        f"sqlite:///{folder}/mlflow.db",
-        "--artifacts-destination",
-        str(folder / "files"),
-    ]
-    environment = {**os.environ, **ENVIRONMENT, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with (folder / "log").open("w") as log:
-        server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
-        deadline = time.monotonic() + 90
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
-                break
-            except OSError:
-                assert server.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-        yield port
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+from tests.support.loopback import Relay
 
 
 @pytest.fixture

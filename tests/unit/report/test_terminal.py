@@ -103,6 +103,15 @@ def test_the_end_says_the_outcome_and_how_to_look_closer(tmp_path: Path, is_term
     assert "MLFLOW_DISABLE_TELEMETRY=true" in mlflow
 
 
+def test_the_end_says_where_the_run_is_seen_once_that_is_known(tmp_path: Path) -> None:
+    run, _ = run_in(tmp_path)
+    screen, out = console(is_terminal=False)
+    links: dict[str, str] = {}
+    with Terminal(run, Params(), screen, lambda: links):
+        links["branches"] = "http://127.0.0.1:5000/#/compare-runs?runs=" + "x" * 200
+    assert any(line.endswith(f"branches {links['branches']}") for line in out.getvalue().splitlines())
+
+
 def test_a_tracking_server_is_shown_by_its_address() -> None:
     uri = "http://127.0.0.1:5001"
     assert mlflow_command(Params(tracking=Tracking(uri=uri))) == uri

@@ -129,13 +129,12 @@ def test_a_branch_without_a_result_is_still_closed() -> None:
     assert of("branch_ended", branch="pretrain", status="KILLED", result=None) == [End("pretrain", "KILLED", AT_MS)]
 
 
-def test_the_last_update_mode_is_a_tag_of_its_branch() -> None:
-    log = logged(
+def test_the_last_update_mode_is_a_tag_of_its_branch_and_of_the_parent() -> None:
+    branch, parent = of(
         "decision", branch="continue", name="update_mode", chosen="asynchronous", because="B", inputs={}, limits={}
     )
-    assert log.branch == "continue"
-    assert log.tags["update_mode"] == "asynchronous"
-    assert log.tags["decision.update_mode"] == "asynchronous: B"
+    assert branch == Log("continue", tags={"update_mode": "asynchronous", "decision.update_mode": "asynchronous: B"})
+    assert parent == Log(None, tags={"update_mode": "asynchronous"})
 
 
 @pytest.mark.parametrize("extra", [0, 1])
