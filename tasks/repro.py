@@ -34,7 +34,7 @@ def stage_session(params: Params, root: Path, stage: str, measurement: Measureme
         tags = {"started_by": "dvc repro"} | ({"dvc.exp": experiment} if experiment else {})
         with recorded(run, params, tags, sends=stage in LONG_STAGES, shows_end=stage == "promote") as session:
             if is_new:
-                write_measured(run, measurement, params)
+                write_measured(params, run, measurement)
             yield session
             if session.outcome is None:
                 session.outcome = "cancelled"
