@@ -11,12 +11,12 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.clone import environment, fresh_clone
-from benchmarks.figures import Measure, begin, report, say
+from benchmarks.figures import Figure, Measure, begin, report, say
 from benchmarks.machine import ROOT
 from benchmarks.runs import (
     LIMIT_BEYOND_SECONDS,
@@ -43,14 +43,27 @@ STEPS = Measure("O1.c", "training steps done in the 60 s, everything embedded / 
 REPRO = Measure("O1.d", "dvc repro around the same 60 s training, over bare Python: everything embedded", "s", "<= 18")
 
 
+@dataclass(frozen=True)
 class Comparison:
+    """All runs by way, and of the ways that failed, why."""
+
+    timed: dict[str, list[Timed]]
+    failed: dict[str, str]
+
+    def wall_seconds(self, way: str) -> float:
+        return statistics.median(run.wall_seconds for run in self.timed[way])
+
+    def steps(self, way: str) -> float:
+        return statistics.median(run.steps for run in self.timed[way])
+
+
+class Ways:
     """The ways to be timed, in folders below `folder`, each with `seconds` of training."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder = folder
         self.seconds = seconds
         self.count = 0
-        self.served: list[dict[str, int]] = []
         self.bare_settings: dict[str, Any] = {}
 
     def prepare(self) -> None:
@@ -92,7 +105,7 @@ class Comparison:
         with prefect_server(home / "prefect", own) as api, mlflow_server(home / "mlflow", own) as uri:
             project, own = self._clone(self.seconds, {"tracking.uri": uri})
             timed = flow_run(project, self.seconds, own | {"PREFECT_API_URL": api})
-            self.served.append(check_served(project, api, uri))
+            check_served(project, api, uri)
         return timed
 
     def repro(self) -> Timed:
@@ -106,17 +119,8 @@ class Comparison:
         return project, environment(self.folder / f"home-{self.count}")
 
 
-def measure(folder: Path, seconds: float) -> None:
-    """Run everything and report the figures. A way that fails costs its own figures only."""
-    comparison = Comparison(folder, seconds)
-    comparison.prepare()
-    ways: dict[str, Callable[[], Timed]] = {
-        "bare": comparison.bare,
-        "embedded": comparison.embedded,
-        "servers": comparison.with_servers,
-    }
-    if (ROOT / "dvc.yaml").exists():
-        ways["repro"] = comparison.repro
+def compare(ways: dict[str, Callable[[], Timed]]) -> Comparison:
+    """Run every way, then every way again in the opposite order. One that has failed is not run again."""
     timed: dict[str, list[Timed]] = {way: [] for way in ways}
     failed: dict[str, str] = {}
     for way in [*ways, *reversed(ways)]:
@@ -124,57 +128,48 @@ def measure(folder: Path, seconds: float) -> None:
             continue
         try:
             found = ways[way]()
-        except (RunError, ServerError) as error:
+        except (RunError, ServerError, OSError) as error:
             failed[way] = f"{way}: {error}"
             say(failed[way])
         else:
             timed[way].append(found)
             say(f"{way}: {found.wall_seconds:.1f} s, {found.steps} steps, {found.parts}")
-    overhead(EMBEDDED, "embedded", timed, failed)
-    overhead(SERVED, "servers", timed, failed, on_servers=comparison.served)
-    ratio_of_steps(timed, failed)
-    if "repro" in ways:
-        overhead(REPRO, "repro", timed, failed)
+    return Comparison(timed, failed)
 
 
-def overhead(measure: Measure, way: str, timed: dict[str, list[Timed]], failed: dict[str, str], **more: Any) -> None:
-    """Report how much longer a way takes than bare Python."""
-    detail = {"bare": _all(timed["bare"]), way: _all(timed[way]), **more}
-    error = failed.get(way) or failed.get("bare")
-    if error:
-        report(measure.missing(error, **detail))
-    else:
-        report(measure.figure(_wall(timed[way]) - _wall(timed["bare"]), **detail))
+def figures(found: Comparison) -> list[Figure]:
+    """The figures of all ways that were compared. A way that failed costs its own figures only."""
+    overheads = [(EMBEDDED, "embedded"), (SERVED, "servers"), (REPRO, "repro")]
+    taken = [overhead(measure, way, found) for measure, way in overheads if way in found.timed]
+    return [*taken, ratio_of_steps(found)]
 
 
-def ratio_of_steps(timed: dict[str, list[Timed]], failed: dict[str, str]) -> None:
-    """Report the steps of the embedded runs over those of bare Python; the other ways' ratios are in the detail."""
-    detail = {way: [run.steps for run in runs] for way, runs in timed.items()}
-    error = failed.get("embedded") or failed.get("bare")
-    if error:
-        report(STEPS.missing(error, steps=detail))
-        return
-    ratios = {way: _steps(runs) / _steps(timed["bare"]) for way, runs in timed.items() if way not in failed}
-    report(STEPS.figure(ratios["embedded"], steps=detail, ratios=ratios))
+def overhead(measure: Measure, way: str, found: Comparison) -> Figure:
+    """How much longer a way takes than bare Python."""
+    detail = {name: [asdict(run) for run in found.timed[name]] for name in ("bare", way)}
+    if error := found.failed.get(way) or found.failed.get("bare"):
+        return measure.missing(error, **detail)
+    return measure.figure(found.wall_seconds(way) - found.wall_seconds("bare"), **detail)
 
 
-def _all(runs: list[Timed]) -> list[dict[str, Any]]:
-    return [asdict(run) for run in runs]
-
-
-def _wall(runs: list[Timed]) -> float:
-    return statistics.median(run.wall_seconds for run in runs)
-
-
-def _steps(runs: list[Timed]) -> float:
-    return statistics.median(run.steps for run in runs)
+def ratio_of_steps(found: Comparison) -> Figure:
+    """The steps of the embedded runs over those of bare Python; the other ways' ratios are in the detail."""
+    steps = {way: [run.steps for run in runs] for way, runs in found.timed.items()}
+    if error := found.failed.get("embedded") or found.failed.get("bare"):
+        return STEPS.missing(error, steps=steps)
+    ratios = {way: found.steps(way) / found.steps("bare") for way in found.timed if way not in found.failed}
+    return STEPS.figure(ratios["embedded"], steps=steps, ratios=ratios)
 
 
 def main() -> None:
-    measures = [EMBEDDED, SERVED, STEPS] + ([REPRO] if (ROOT / "dvc.yaml").exists() else [])
-    begin(*measures)
+    has_stages = (ROOT / "dvc.yaml").exists()
+    begin(EMBEDDED, SERVED, STEPS, *([REPRO] if has_stages else []))
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
-        measure(Path(folder), TRAINING_SECONDS)
+        ways = Ways(Path(folder), TRAINING_SECONDS)
+        ways.prepare()
+        compared = {"bare": ways.bare, "embedded": ways.embedded, "servers": ways.with_servers}
+        for figure in figures(compare(compared | ({"repro": ways.repro} if has_stages else {}))):
+            report(figure)
 
 
 if __name__ == "__main__":

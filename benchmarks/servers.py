@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -31,7 +31,7 @@ def prefect_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str
     api = f"http://{HOST}:{port}/api"
     own = {**environment, "PREFECT_HOME": str(folder), "PREFECT_API_URL": api}
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
-    with _running(command, own, f"{api}/health", folder):
+    with running(command, own, f"{api}/health", folder):
         yield api
 
 
@@ -48,12 +48,13 @@ def mlflow_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str]
         "--artifacts-destination",
         f"{folder}/artifacts",
     ]
-    with _running(command, own, f"http://{HOST}:{port}/health", folder):
+    with running(command, own, f"http://{HOST}:{port}/health", folder):
         yield f"http://{HOST}:{port}"
 
 
 @contextmanager
-def _running(command: Sequence[str], environment: Mapping[str, str], health: str, folder: Path) -> Iterator[None]:
+def running(command: Sequence[str], environment: Mapping[str, str], health: str, folder: Path) -> Iterator[None]:
+    """A server that answers at `health`, its log in `folder`. Raises `ServerError` where it doesn't come to that."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
     with log.open("w") as output:
@@ -89,9 +90,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is not None:
         return
     tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    process.terminate()
-    for left in psutil.wait_procs(tree, END_SECONDS)[1]:
-        left.kill()
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for member in tree:
+            with suppress(psutil.NoSuchProcess):
+                end(member)
+        _, tree = psutil.wait_procs(tree, END_SECONDS)
     process.wait()
 
 
