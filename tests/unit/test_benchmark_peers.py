@@ -7,6 +7,8 @@ import subprocess
 import sys
 import urllib.request
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from hashlib import md5
 from importlib.util import find_spec
 from pathlib import Path
@@ -177,7 +179,7 @@ def test_overheads_are_differences_and_steps_a_ratio_of_medians_over_there_and_b
         order.append(way)
         return runs[way].pop(0)
 
-    ways = {way: (lambda way=way: next_of(way)) for way in list(runs)}
+    ways: dict[str, Callable[[], Timed]] = {way: partial(next_of, way) for way in runs}
     found = {figure.id: figure for figure in figures(compare(ways))}
     assert order == ["bare", "embedded", "servers", "servers", "embedded", "bare"]
     assert {name: figure.value for name, figure in found.items()} == {
@@ -191,7 +193,11 @@ def test_a_way_that_fails_costs_its_own_figures_only() -> None:
     def fail() -> Timed:
         raise RunError("no server today")
 
-    ways = {"bare": lambda: timed(63, 1000), "embedded": lambda: timed(80, 990), "servers": fail}
+    ways: dict[str, Callable[[], Timed]] = {
+        "bare": lambda: timed(63, 1000),
+        "embedded": lambda: timed(80, 990),
+        "servers": fail,
+    }
     found = {figure.id: figure for figure in figures(compare(ways))}
     assert found["O1.b"].holds is None
     assert found["O1.b"].detail["error"] == "servers: no server today"
