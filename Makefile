@@ -9,7 +9,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help venv run test check format clean
+.PHONY: help venv run test bench check format clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,9 @@ run: venv  ## run the main job on the shipped data set, everything embedded
 
 test: venv  ## run the tests that need Python, git and make only
 	$(BIN)/python -m pytest
+
+bench: venv  ## measure the claims against their peers: all, or ONLY=operations
+	@$(BIN)/python -m benchmarks.run $(ONLY)
 
 check: venv  ## format, lint, types and import direction
 	$(BIN)/ruff format --check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,11 @@ class Preprocessing:
     mean: tuple[float, ...]
     scale: tuple[float, ...]
     input_shape: tuple[int, ...]
+
+    @cached_property
+    def constants(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and scale as tensors. Made once: they are needed at every step."""
+        return torch.tensor(self.mean, dtype=torch.float32), torch.tensor(self.scale, dtype=torch.float32)
 
 
 def fit_preprocessing(blocks: Iterable[NDArray[Any]], schema: Schema) -> Preprocessing:
@@ -54,7 +60,9 @@ def fit_preprocessing(blocks: Iterable[NDArray[Any]], schema: Schema) -> Preproc
 def apply(preprocessing: Preprocessing, features: NDArray[Any]) -> torch.Tensor:
     """Features (n, width) as float32 (n, *input_shape); what is missing or infinite becomes 0, which is the mean."""
     values = torch.from_numpy(np.ascontiguousarray(features)).to(torch.float32)
-    mean = torch.tensor(preprocessing.mean, dtype=torch.float32)
-    scale = torch.tensor(preprocessing.scale, dtype=torch.float32)
-    scaled = torch.nan_to_num((values - mean) / scale, nan=0.0, posinf=0.0, neginf=0.0)
+    mean, scale = preprocessing.constants
+    scaled = (values - mean).div_(scale)
+    # Whole numbers are never missing.
+    if features.dtype.kind == "f":
+        torch.nan_to_num_(scaled, nan=0.0, posinf=0.0, neginf=0.0)
     return scaled.reshape(len(values), *preprocessing.input_shape)

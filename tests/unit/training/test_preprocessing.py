@@ -74,7 +74,19 @@ def test_no_row_at_all_leaves_features_as_they_are() -> None:
     assert apply(fitted, np.array([[1.0, -2.0]], dtype=np.float32)).tolist() == [[1, -2]]
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_the_samples_themselves_stay_as_they_are(dtype: str) -> None:
+    features = np.arange(12).reshape(6, 2).astype(dtype)
+    fitted = fit_preprocessing([features], table(width=2))
+    first, second = apply(fitted, features), apply(fitted, features)
+    assert np.array_equal(features, np.arange(12).reshape(6, 2))
+    assert first.tolist() == second.tolist()
+    assert first.mean(dim=0).tolist() == pytest.approx([0, 0], abs=1e-6)
+
+
 def test_it_reads_back_from_its_file_as_it_was(tmp_path: Path) -> None:
-    fitted = fit_preprocessing([np.random.default_rng(1).normal(size=(9, 3))], table(width=3))
+    features = np.random.default_rng(1).normal(size=(9, 3))
+    fitted = fit_preprocessing([features], table(width=3))
+    apply(fitted, features)
     write_record(tmp_path / "preprocessing.json", fitted)
     assert read_record(tmp_path / "preprocessing.json", Preprocessing) == fitted

@@ -1,0 +1,1 @@
+"""Measured claims: one script a claim, each with its peer in the same run."""
