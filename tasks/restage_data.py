@@ -64,6 +64,7 @@ def _what_changed(old: Schema, new: Schema) -> str:
         "classes": old.classes != new.classes,
         "columns": [(column.name, column.length) for column in old.features]
         != [(column.name, column.length) for column in new.features],
+        "categories": [column.categories for column in old.features] != [column.categories for column in new.features],
         "numbers a sample": (old.input_shape, old.dtype) != (new.input_shape, new.dtype),
     }
     return " and ".join(name for name, differs in differences.items() if differs)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tasks.records import Schema
-from tasks.storage.parquet import decode_features
+from tasks.storage.decoding import decode_features
 
 
 def features_of(frame: pd.DataFrame, schema: Schema) -> NDArray[Any]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tasks.errors import ParameterError
-from tasks.storage.footers import Footer, FoundColumn, Kind
+from tasks.storage.found import FoundColumn, FoundShard, Kind
 from tasks.storage.schema import agree
 
 
@@ -20,9 +20,9 @@ def shard(
     label_kind: Kind = "integer",
     missing: int = 0,
     rows: int = 2,
-) -> Footer:
+) -> FoundShard:
     everything = (*columns, column("label", label_kind))
-    return Footer(name, 100, rows, everything, frozenset(labels), missing)
+    return FoundShard(name, 100, rows, everything, frozenset(labels), missing)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,11 @@ def test_an_all_missing_shard_and_an_integer_one_agree_with_floats(first: Kind) 
         ([column("z", "float"), column("x", "float")][:1], "b lacks the column 'x'"),
         ([column("x", "boolean")], "'x' is boolean in b and float in a"),
         ([column("x", "float", 3)], "'x' is float of 3 in b"),
-        ([column("x", "string")], "'x' of b is string; allowed are numbers"),
+        ([column("x", "string")], "'x' is float in a and string in b; it must be of one type"),
+        (
+            [column("x", "string", 3)],
+            "'x' of b is string; allowed are numbers, booleans, texts, and lists of one length",
+        ),
         ([column("x", "float", 0)], "'x' of b has lists that are missing or of different lengths"),
     ],
 )
@@ -77,7 +81,7 @@ def test_a_shard_that_does_not_fit_is_named_with_its_column(second: list[FoundCo
 
 
 def test_a_missing_label_column_is_refused_with_the_columns_there_are() -> None:
-    footer = Footer("a", 1, 2, (column("x", "float"), column("digit", "integer")), None, 0)
+    footer = FoundShard("a", 1, 2, (column("x", "float"), column("digit", "integer")), None, 0)
     with pytest.raises(ParameterError, match=r"data\.label: 'label' is no column of any shard; a has x, digit"):
         agree([footer], "label")
 

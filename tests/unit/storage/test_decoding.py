@@ -10,7 +10,7 @@ import pytest
 
 from tasks.errors import RetrainingError
 from tasks.records import Column, Schema
-from tasks.storage.parquet import decode
+from tasks.storage.decoding import decode
 
 
 def stored(**columns: Any) -> bytes:
