@@ -61,7 +61,7 @@ def _newer_version(params: Params, run: Run, measurement: Measurement) -> tuple[
 
 def _what_changed(old: Schema, new: Schema) -> str:
     differences = {
-        "classes": old.classes != new.classes,
+        "classes": (old.label_type, old.classes) != (new.label_type, new.classes),
         "columns": [(column.name, column.length) for column in old.features]
         != [(column.name, column.length) for column in new.features],
         "categories": [column.categories for column in old.features] != [column.categories for column in new.features],

@@ -12,7 +12,8 @@ from torch import nn
 class WideAndDeep(nn.Module):
     """A linear model and a small network beside it, whose logits are added.
 
-    Takes (n, *input_shape), gives (n, classes). `hidden` is the width of the network's layers, `dropout` the share of its units that a training step leaves out.
+    Takes (n, *input_shape), gives (n, classes). `hidden` are the widths of the network's layers, `dropout` the share of
+    its units that a training step leaves out.
     """
 
     def __init__(

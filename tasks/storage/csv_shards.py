@@ -21,6 +21,7 @@ from tasks.records import Schema
 from tasks.storage.found import FoundColumn, FoundShard, Kind, TextCounter, Trains
 
 CSV_SUFFIXES = (".csv", ".csv.gz")
+HEADER_HINT = "is the header line missing?"
 BLOCK_BYTES = 4 << 20
 """No row may be longer."""
 
@@ -93,10 +94,10 @@ class CsvTexts:
         except _UNREADABLE as error:
             raise ValueError(self._reason(error)) from error
         if "" in self.names:
-            raise ValueError(f"column {self.names.index('') + 1} has no name in the header; every column needs one")
+            raise ValueError(f"column {self.names.index('') + 1} has no name in the header; {HEADER_HINT}")
         twice = sorted({column for column in self.names if self.names.count(column) > 1})
         if twice:
-            raise ValueError(f"the header names {', '.join(map(repr, twice))} more than once")
+            raise ValueError(f"the header names {', '.join(map(repr, twice))} more than once; {HEADER_HINT}")
 
     def __iter__(self) -> Iterator[Any]:
         missing, last = pa.array(MISSING), ""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from tasks.errors import ParameterError
 from tasks.records import Column, Schema
+from tasks.storage.csv_shards import HEADER_HINT, is_csv
 from tasks.storage.found import MOST_CATEGORIES, FoundColumn, FoundShard
 
 LEAST_IMAGE = 16
@@ -35,8 +36,7 @@ def agree(shards: Sequence[FoundShard], label: str) -> Schema:
     """
     first = shards[0]
     if all(shard.labels is None for shard in shards):
-        there = ", ".join(column.name for column in first.columns)
-        raise ParameterError([f"data.label: {label!r} is no column of any shard; {first.name} has {there}"])
+        raise ParameterError([f"data.label: {label!r} is no column of any shard; {first.name} has {_there(first)}"])
     faults = [fault for shard in shards for fault in _label_faults(shard, label)]
     _refuse(faults)
     names = [column.name for column in first.columns if column.name != label]
@@ -77,11 +77,15 @@ def _refuse(faults: list[str]) -> None:
 
 def _label_faults(shard: FoundShard, label: str) -> list[str]:
     if shard.labels is None:
-        there = ", ".join(column.name for column in shard.columns)
-        return [f"data.label: {label!r} is no column of {shard.name}; it has {there}"]
+        return [f"data.label: {label!r} is no column of {shard.name}; it has {_there(shard)}"]
     if shard.missing_labels:
         return [f"data.label: {shard.name} has no {label!r} in {shard.missing_labels:,} of {shard.rows:,} rows"]
     return []
+
+
+def _there(shard: FoundShard) -> str:
+    names = ", ".join(column.name for column in shard.columns)
+    return f"{names}; {HEADER_HINT}" if is_csv(shard.name) else names
 
 
 def _agree_column(name: str, shards: Sequence[FoundShard], faults: list[str]) -> Column:
