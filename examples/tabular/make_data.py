@@ -40,12 +40,17 @@ def tumours() -> pd.DataFrame:
     return shuffled
 
 
-def main() -> None:
-    folder = Path(__file__).parent / "breast_cancer"
-    folder.mkdir(exist_ok=True)
+def write_shards(folder: Path) -> None:
+    """Write all rows into the folder, as `SHARDS` files of almost equal size."""
     rows = tumours()
     for number, part in enumerate(np.array_split(np.arange(len(rows)), SHARDS)):
         rows.iloc[part].to_csv(folder / f"part-{number:04d}.csv", index=False, lineterminator="\n")
+
+
+def main() -> None:
+    folder = Path(__file__).parent / "breast_cancer"
+    folder.mkdir(exist_ok=True)
+    write_shards(folder)
 
 
 if __name__ == "__main__":
