@@ -206,5 +206,14 @@ def _is_all(texts: Any, kind: Kind) -> bool:
 def _as(texts: Any, kind: str) -> Any:
     """Texts as values of a kind that all of them can be read as; a category stays text."""
     if kind == "boolean":
-        return pc.equal(pc.utf8_lower(texts), "true")
-    return texts.cast(_TYPES[kind]) if kind in _TYPES else texts
+        return _truths(texts)
+    if kind not in _TYPES:
+        return texts
+    try:
+        return texts.cast(_TYPES[kind])
+    except pa.ArrowInvalid:  # true and false are floats where some are missing
+        return _truths(texts).cast(_TYPES[kind])
+
+
+def _truths(texts: Any) -> Any:
+    return pc.equal(pc.utf8_lower(texts), "true")

@@ -150,6 +150,7 @@ def test_the_held_out_test_rows_of_csv_shards_are_neither_trained_on_nor_validat
         ([1, 2, 3], ["a", "b", 1], "category"),
         (["true", "false", "true"], ["a", "b", 1], "category"),
         ([None, None, None], ["", "NA", "null"], "float"),
+        (["true", "false", "true"], ["", "True", "NA"], "float"),
     ],
 )
 def test_types_are_agreed_over_all_shards(first: list[Any], second: list[Any], kind: str, tmp_path: Path) -> None:
@@ -161,6 +162,12 @@ def test_types_are_agreed_over_all_shards(first: list[Any], second: list[Any], k
     source = opened(root, measurement, "local")
     taken = source.take(0, 0, source.samples_per_epoch).features[:, 0]
     assert np.isnan(taken).all() == (first[0] is None)
+    if kind != "category":
+        frame = rows.test_rows(params_of(), run_in(root), measurement)
+        np.testing.assert_array_equal(features_of(frame, measurement.schema)[:, 0], frame["x"].astype(float))
+        truths = {"true": 1.0, "false": 0.0}
+        given = {truths.get(str(value).lower(), value) for value in first + second} - {None, "", "NA", "nan", "null"}
+        assert set(taken[~np.isnan(taken)].tolist()) == given
 
 
 def test_a_constant_text_and_one_that_is_always_missing_do_no_harm(tmp_path: Path) -> None:
