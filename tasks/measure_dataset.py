@@ -13,7 +13,7 @@ from tasks.storage.nodes import absolute_nodes
 
 
 def measure_dataset(params: Params, run: Run) -> Measurement:
-    """Measure from DVC's metadata and one small read a shard; nothing is fetched.
+    """Measure from DVC's metadata and one small read a Parquet shard; CSV shards are read through. Nothing is kept.
 
     All that is wrong with the data and the storage nodes is refused here. Raises `ParameterError` or `RetrainingError`.
     """

@@ -53,11 +53,26 @@ class Decision:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the data set. `length` is that of a list column (None for a scalar one)."""
+    """A column of the data set. `length` is that of a list column (None for a scalar one).
+
+    `categories` are the distinct texts of a column of the type "category" in the rows that are trained on, sorted; a
+    text's place is its code. All other texts and missing ones have no code and share one slot after these.
+    """
 
     name: str
     type: str
     length: int | None = None
+    categories: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Numbers in a decoded sample: a category is one, its code."""
+        return self.length or 1
+
+    @property
+    def input_width(self) -> int:
+        """Numbers that a model sees: a category has a slot a code, and one for what has none."""
+        return len(self.categories) + 1 if self.type == "category" else self.width
 
 
 @dataclass(frozen=True)
@@ -105,9 +120,10 @@ class Manifest:
 class Schema:
     """What a row of the data set looks like to a model.
 
-    `features` in the order in which they are laid side by side; `input_shape` is the shape of one sample (channels,
-    height, width for a lone list column whose length is a square, else (width,)); `classes` the distinct values of the
-    label, sorted, whose position is the class index. `dtype` is the numpy name of the decoded features.
+    `features` in the order in which they are laid side by side; `input_shape` is the shape of one sample as a model
+    sees it (channels, height, width for a lone list column whose length is a square, else (numbers,)); `classes` the
+    distinct values of the label, sorted, whose position is the class index. `dtype` is the numpy name of the decoded
+    features.
     """
 
     label: str
@@ -120,7 +136,7 @@ class Schema:
     @property
     def width(self) -> int:
         """Numbers in one decoded sample."""
-        return sum(column.length or 1 for column in self.features)
+        return sum(column.width for column in self.features)
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,10 @@ def _newer_version(params: Params, run: Run, measurement: Measurement) -> tuple[
 
 def _what_changed(old: Schema, new: Schema) -> str:
     differences = {
-        "classes": old.classes != new.classes,
+        "classes": (old.label_type, old.classes) != (new.label_type, new.classes),
         "columns": [(column.name, column.length) for column in old.features]
         != [(column.name, column.length) for column in new.features],
+        "categories": [column.categories for column in old.features] != [column.categories for column in new.features],
         "numbers a sample": (old.input_shape, old.dtype) != (new.input_shape, new.dtype),
     }
     return " and ".join(name for name, differs in differences.items() if differs)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tasks.records import Schema
-from tasks.storage.parquet import decode_features
+from tasks.storage.decoding import decode_features
 
 
 def features_of(frame: pd.DataFrame, schema: Schema) -> NDArray[Any]:
@@ -21,4 +21,8 @@ def features_of(frame: pd.DataFrame, schema: Schema) -> NDArray[Any]:
     if missing:
         raise ValueError(f"the rows lack the column{'s' * (len(missing) > 1)} {', '.join(missing)}")
     columns = [column.name for column in schema.features]
-    return decode_features(pa.Table.from_pandas(frame[columns], preserve_index=False), schema)
+    try:
+        table = pa.Table.from_pandas(frame[columns], preserve_index=False)
+    except pa.ArrowTypeError as error:  # numbers among texts, for example
+        raise ValueError(" ".join(str(error).split())) from error
+    return decode_features(table, schema)

@@ -1,77 +1,31 @@
-"""What each shard says of itself: rows, columns and their types from its Parquet footer, and its distinct labels.
+"""What a Parquet shard says of itself: rows, columns and their types from its footer, its distinct labels and texts.
 
-One file is opened a shard, and only the ranges of the footer and of the label column are read.
+Only the ranges of the footer, of the label column and of text columns are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tasks.errors import RetrainingError
-from tasks.storage.store import open_url
-from tasks.storage.transfer import StoredObject
+from tasks.storage.found import FoundColumn, FoundShard, Kind, TextCounter, Texts, Trains, is_text
 
-CONNECTIONS = 16
-
-Kind = Literal["uint8", "integer", "float", "boolean", "string", "null", "other"]
+BATCH_ROWS = 65_536
 
 
-@dataclass(frozen=True)
-class FoundColumn:
-    """A column as one shard has it. `length` is None for a scalar, 0 for lists that are not all of one length."""
+def find_in_parquet(name: str, source: Any, label: str, trains: Trains) -> FoundShard:
+    """What a Parquet file holds; `bytes` is left open. `source` is a binary file that can be read at any place.
 
-    name: str
-    kind: Kind
-    type: str
-    length: int | None
-    has_missing: bool
-
-
-@dataclass(frozen=True)
-class Footer:
-    """A shard as it says it is. `labels` is None where the label column is not there; `bytes` None is unknown."""
-
-    name: str
-    bytes: int | None
-    rows: int
-    columns: tuple[FoundColumn, ...]
-    labels: frozenset[Any] | None
-    missing_labels: int
-
-    def column(self, name: str) -> FoundColumn | None:
-        return next((column for column in self.columns if column.name == name), None)
-
-
-def read_footers(objects: Sequence[StoredObject], label: str) -> list[Footer]:
-    """The footers of shards, in their order. Raises `RetrainingError` naming a shard that can't be read."""
-    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="footers") as pool:
-        return list(pool.map(lambda item: _read_footer(item, label), objects))
-
-
-def _read_footer(item: StoredObject, label: str) -> Footer:
-    try:
-        filesystem, path = open_url(item.url)
-        with filesystem.open(path, "rb", cache_type="none") as file:
-            return _footer(item.name, pq.ParquetFile(file), file.size, label)
-    except FileNotFoundError as error:
-        raise RetrainingError(f"{item.name}: the source store has no such object: {item.url}") from error
-    except (OSError, ValueError) as error:  # Arrow's errors are of these kinds
-        reason = " ".join(str(error).split())
-        raise RetrainingError(f"{item.name}: can't be read as Parquet from {item.url}: {reason}") from error
-
-
-def _footer(name: str, file: Any, size: int | None, label: str) -> Footer:
-    columns = tuple(_column(field, file.metadata) for field in file.schema_arrow)
+    Raises `ValueError` or `OSError`, as Arrow's errors are of these kinds.
+    """
+    file = pq.ParquetFile(source)
+    metadata, fields = file.metadata, file.schema_arrow
     labels: frozenset[Any] | None = None
     missing_labels = 0
-    if label in file.schema_arrow.names:
+    if label in fields.names:
         values = file.read(columns=[label], use_threads=False).column(0)
         missing_labels = values.null_count
         if pa.types.is_floating(values.type):
@@ -80,10 +34,24 @@ def _footer(name: str, file: Any, size: int | None, label: str) -> Footer:
             labels = frozenset(pc.unique(values).to_pylist()) - {None}
         else:
             labels = frozenset()
-    return Footer(name, size, file.metadata.num_rows, columns, labels, missing_labels)
+    texts = _texts(
+        file, [field.name for field in fields if field.name != label and _kind(field.type) == "string"], trains
+    )
+    columns = tuple(_column(field, metadata, texts.get(field.name)) for field in fields)
+    return FoundShard(name, None, metadata.num_rows, columns, labels, missing_labels)
 
 
-def _column(field: Any, metadata: Any) -> FoundColumn:
+def _texts(file: Any, names: list[str], trains: Trains) -> dict[str, Texts]:
+    """The distinct texts of text columns in the rows that are trained on."""
+    counters = {name: TextCounter() for name in names}
+    for batch in file.iter_batches(BATCH_ROWS, columns=names, use_threads=False) if names else ():
+        training = pa.array(trains(batch.num_rows))
+        for name, counter in counters.items():
+            counter.add(batch.column(name).cast(pa.string()).filter(training))
+    return {name: counter.texts for name, counter in counters.items()}
+
+
+def _column(field: Any, metadata: Any, texts: Texts | None) -> FoundColumn:
     kind = field.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     values, missing = _leaf(field.name, metadata)
@@ -93,7 +61,7 @@ def _column(field: Any, metadata: Any) -> FoundColumn:
         length = values // rows if rows and values % rows == 0 else 0
         if pa.types.is_fixed_size_list(kind):
             length = kind.list_size if values == rows * kind.list_size else 0
-    return FoundColumn(field.name, _kind(kind.value_type if is_list else kind), str(kind), length, missing > 0)
+    return FoundColumn(field.name, _kind(kind.value_type if is_list else kind), str(kind), length, missing > 0, texts)
 
 
 def _leaf(name: str, metadata: Any) -> tuple[int, int]:
@@ -123,4 +91,4 @@ def _kind(kind: Any) -> Kind:
         return "boolean"
     if pa.types.is_null(kind):
         return "null"
-    return "string" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else "other"
+    return "string" if is_text(kind) else "other"

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from tasks.records import Manifest, Schema
+from tasks.storage.decoding import decode
 from tasks.storage.listing import object_name
 from tasks.storage.order import Orders
-from tasks.storage.parquet import decode
 from tasks.storage.samples import Samples, in_blocks
 from tasks.storage.split import Parts
 from tasks.storage.transfer import fetch_objects, stored

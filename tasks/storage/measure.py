@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.config import Params
 from tasks.errors import ParameterError
 from tasks.records import Manifest, Measurement, Schema
 from tasks.storage.description import held_out_share
-from tasks.storage.footers import Footer, read_footers
+from tasks.storage.found import FoundShard, Trains
+from tasks.storage.look import look_into
 from tasks.storage.resolve import resolve
 from tasks.storage.schema import agree
-from tasks.storage.split import TEST, TRAIN, VALIDATE, parts_of_rows
-from tasks.storage.transfer import stored
+from tasks.storage.split import TEST, TRAIN, VALIDATE, RowParts, parts_of_rows
+from tasks.storage.transfer import StoredObject, stored
 
 
 def measure(params: Params, root: str) -> Measurement:
@@ -26,26 +28,38 @@ def measure(params: Params, root: str) -> Measurement:
     data = params.data
     training = resolve(root, data.path, data.rev, data.remote)
     test = None if data.test_path is None else resolve(root, data.test_path, data.rev, data.remote, "data.test_path")
-    manifests = [training] if test is None else [training, test]
-    objects = [stored(manifest, shard) for manifest in manifests for shard in manifest.shards]
-    footers = read_footers(objects, data.label)
-    of_training, of_test = footers[: len(training.shards)], footers[len(training.shards) :]
+    of_training = look_into(_objects(training), data.label, lambda md5: _trained_rows(params, md5), "data.path")
+    of_test = look_into(_objects(test), data.label, lambda _: _no_rows, "data.test_path") if test else []
     for key, path, own in (("data.path", data.path, of_training), ("data.test_path", data.test_path, of_test)):
-        if own and not sum(footer.rows for footer in own):
+        if own and not sum(shard.rows for shard in own):
             raise ParameterError([f"{key}: {path!r} is an empty data set: its {len(own)} shards have no rows"])
-    schema = agree(footers, data.label)
+    schema = agree([*of_training, *of_test], data.label)
     _check_labels(params, of_training, of_test)
-    measured = with_footers(training, of_training, schema)
+    measured = with_found(training, of_training, schema)
     _check_parts(params, measured)
-    return Measurement(measured, schema, None if test is None else with_footers(test, of_test, schema))
+    return Measurement(measured, schema, None if test is None else with_found(test, of_test, schema))
 
 
-def with_footers(manifest: Manifest, footers: Sequence[Footer], schema: Schema) -> Manifest:
+def _objects(manifest: Manifest) -> list[StoredObject]:
+    return [stored(manifest, shard) for shard in manifest.shards]
+
+
+def _trained_rows(params: Params, md5: str) -> Trains:
+    """Which rows of a shard of the training set are trained on."""
+    parts = RowParts(md5, params.seed, params.data.validation_share, held_out_share(params))
+    return lambda rows: parts.next(rows) == TRAIN
+
+
+def _no_rows(rows: int) -> NDArray[np.bool_]:
+    return np.zeros(rows, dtype=np.bool_)
+
+
+def with_found(manifest: Manifest, found: Sequence[FoundShard], schema: Schema) -> Manifest:
     """The manifest with bytes, rows and decoded bytes of each shard; the total too, where DVC doesn't record it."""
     row_bytes = schema.width * np.dtype(schema.dtype).itemsize + np.dtype(np.int64).itemsize
     shards = tuple(
-        replace(shard, bytes=footer.bytes, rows=footer.rows, decoded_bytes=footer.rows * row_bytes)
-        for shard, footer in zip(manifest.shards, footers, strict=True)
+        replace(shard, bytes=each.bytes, rows=each.rows, decoded_bytes=each.rows * row_bytes)
+        for shard, each in zip(manifest.shards, found, strict=True)
     )
     if manifest.bytes is not None:
         return replace(manifest, shards=shards)
@@ -56,9 +70,9 @@ def with_footers(manifest: Manifest, footers: Sequence[Footer], schema: Schema) 
     return replace(manifest, shards=shards, bytes=sum(size for size in sizes if size), unknown_because=None)
 
 
-def _check_labels(params: Params, training: Sequence[Footer], test: Sequence[Footer]) -> None:
+def _check_labels(params: Params, training: Sequence[FoundShard], test: Sequence[FoundShard]) -> None:
     """Refuse a set with one class, and a test set of which no label occurs in training."""
-    known, tested = ({label for footer in part for label in footer.labels or ()} for part in (training, test))
+    known, tested = ({label for shard in part for label in shard.labels or ()} for part in (training, test))
     if len(known) < 2:
         raise ParameterError([f"data.label: {params.data.label!r} has one value only in {params.data.path}: {known}"])
     if tested and not tested & known:

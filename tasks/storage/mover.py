@@ -16,8 +16,8 @@ import numpy as np
 
 from tasks.errors import RetrainingError
 from tasks.records import Manifest, Schema
+from tasks.storage.decoding import decode
 from tasks.storage.order import Orders
-from tasks.storage.parquet import decode
 from tasks.storage.samples import Samples, in_blocks
 from tasks.storage.shard_reader import ShardReader
 from tasks.storage.split import Parts

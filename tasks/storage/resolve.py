@@ -18,11 +18,12 @@ from dvc.repo import Repo
 
 from tasks.errors import ParameterError, RetrainingError
 from tasks.records import Manifest, Shard
+from tasks.storage.csv_shards import CSV_SUFFIXES
 from tasks.storage.listing import Entry, parse_listing, version_of
 from tasks.storage.repository import at_revision, open_repository, store_of
 from tasks.storage.store import read_object
 
-SHARD_SUFFIXES = (".parquet", ".pq")
+SHARD_SUFFIXES = (".parquet", ".pq", *CSV_SUFFIXES)
 _EMPTY_MD5 = md5(b"").hexdigest()
 
 
@@ -133,10 +134,13 @@ def _shards(entries: list[Entry], path: str, key: str, url: Callable[[str], str]
     shards = [entry for entry in entries if entry.path.lower().endswith(SHARD_SUFFIXES)]
     if not shards:
         raise ParameterError(
-            [f"{key}: {path!r} is an empty data set: none of its {len(entries)} files is a Parquet shard (*.parquet)"]
+            [
+                f"{key}: {path!r} is an empty data set: none of its {len(entries)} files is a shard "
+                f"({', '.join(f'*{suffix}' for suffix in SHARD_SUFFIXES)})"
+            ]
         )
     empty = [
-        f"{key}: {path}/{shard.path} has 0 bytes; allowed are Parquet files"
+        f"{key}: {path}/{shard.path} has 0 bytes; allowed are Parquet and CSV files"
         for shard in shards
         if shard.md5 == _EMPTY_MD5
     ]

@@ -11,11 +11,14 @@ import pyarrow as pa
 
 from tasks.config import Params
 from tasks.records import Manifest, Measurement, Run, Schema
+from tasks.storage.decoding import LABEL_TYPES, read_table
 from tasks.storage.description import held_out_share
 from tasks.storage.in_memory import read_cached
-from tasks.storage.parquet import LABEL_TYPES, read_table
 from tasks.storage.repository import cache_folder
 from tasks.storage.split import TEST, parts_of_rows
+from tasks.storage.transfer import stored
+
+ROW_TYPES = {"float": pa.float64(), "category": pa.string()}
 
 
 def test_rows(params: Params, run: Run, measurement: Measurement) -> pd.DataFrame:
@@ -39,11 +42,13 @@ def test_rows(params: Params, run: Run, measurement: Measurement) -> pd.DataFram
 
 def _table(manifest: Manifest, index: int, cache: Path, schema: Schema) -> Any:
     """A shard's rows with columns in the schema's order and the types that all shards agreed on."""
-    table = read_table(read_cached(manifest, index, cache))
+    name = stored(manifest, manifest.shards[index]).name
+    table = read_table(read_cached(manifest, index, cache), schema, name)
     columns = {}
     for column in schema.features:
+        kind = ROW_TYPES.get(column.type) if column.length is None else None
         values = table.column(column.name)
-        columns[column.name] = values.cast(pa.float64()) if column.type == "float" and column.length is None else values
+        columns[column.name] = values if kind is None else values.cast(kind)
     columns[schema.label] = table.column(schema.label).cast(LABEL_TYPES[schema.label_type])
     return pa.table(columns)
 

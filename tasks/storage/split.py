@@ -17,13 +17,25 @@ from tasks.records import Shard
 TRAIN, VALIDATE, TEST = 0, 1, 2
 
 
+class RowParts:
+    """Draws the part of each of a shard's rows: of all at once, or of one block of rows after the other."""
+
+    def __init__(self, md5: str, seed: int, validation_share: float, test_share: float) -> None:
+        self._random = np.random.default_rng([seed, int(md5[:16], 16)])
+        self._validation_share, self._test_share = validation_share, test_share
+
+    def next(self, rows: int) -> NDArray[np.uint8]:
+        """The parts of the next rows: (rows,) of TRAIN, VALIDATE or TEST."""
+        drawn = self._random.random(rows)
+        parts = np.full(rows, TRAIN, dtype=np.uint8)
+        parts[drawn < self._test_share + self._validation_share] = VALIDATE
+        parts[drawn < self._test_share] = TEST
+        return parts
+
+
 def parts_of_rows(md5: str, rows: int, seed: int, validation_share: float, test_share: float) -> NDArray[np.uint8]:
     """The part of each of a shard's rows: (rows,) of TRAIN, VALIDATE or TEST. Shares are of all rows."""
-    drawn = np.random.default_rng([seed, int(md5[:16], 16)]).random(rows)
-    parts = np.full(rows, TRAIN, dtype=np.uint8)
-    parts[drawn < test_share + validation_share] = VALIDATE
-    parts[drawn < test_share] = TEST
-    return parts
+    return RowParts(md5, seed, validation_share, test_share).next(rows)
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,41 @@ def copy_object(url: str, expected_md5: str, name: str, target: Path, on_bytes: 
     _persistently(copy, url, name)
 
 
+def stream_object(url: str, expected_md5: str, name: str, use: Callable[[Any], T]) -> tuple[T, int]:
+    """What `use` makes of an object's bytes while they arrive, and how many they were; nothing of them is kept.
+
+    `use` gets a binary file that it can only read on, need not read to its end, and is called again for another
+    attempt. The bytes are verified before what it returned is. Raises `RetrainingError`.
+    """
+
+    def stream() -> tuple[T, int]:
+        filesystem, path = open_url(url)
+        with filesystem.open(path, "rb") as file:
+            source = _Hashed(file)
+            found = use(source)
+            while source.read(BLOCK_BYTES):
+                pass
+        check(source.digest.hexdigest(), source.bytes_read, expected_md5)
+        return found, source.bytes_read
+
+    return _persistently(stream, url, name)
+
+
+class _Hashed:
+    """A binary file that is hashed while it is read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = md5()
+        self.bytes_read = 0
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._file.read(size)
+        self.digest.update(content)
+        self.bytes_read += len(content)
+        return content
+
+
 def hash_file(path: Path) -> str | None:
     """The md5 of a file; None when it is not there."""
     try:

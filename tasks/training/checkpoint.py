@@ -36,7 +36,7 @@ def fingerprint(params: Params, schema: Schema) -> str:
         "batch_size": params.batch.size,
         "seed": params.seed,
         "label": schema.label,
-        "features": [[column.name, column.type, column.length] for column in schema.features],
+        "features": [[column.name, column.length, column.categories] for column in schema.features],
         "input_shape": schema.input_shape,
         "classes": schema.classes,
     }

@@ -1,4 +1,7 @@
-"""Raw features into what a model sees: centred and scaled by what was fitted on training rows, in a sample's shape."""
+"""Decoded features into what a model sees: centred and scaled, categories as slots, in a sample's shape.
+
+Mean, scale and vocabularies are those of training rows only.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,28 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
+class Vocabulary:
+    """The categories of a column that training has. A model sees a slot for each, of which one is 1 and the others
+    are 0, and a last slot for what is missing or is not among them.
+
+    `position` is the column's place in a decoded sample, where a category is its place in `values`, or NaN. A last slot
+    that no training row was in has weights that nothing was learnt from.
+    """
+
+    column: str
+    position: int
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Preprocessing:
-    """`mean` and `scale` hold one number for an image (all pixels alike) or one a feature."""
+    """`mean` and `scale` hold one number for an image (all pixels alike) or one a number of a decoded sample; those of
+    a category are 0 and 1."""
 
     mean: tuple[float, ...]
     scale: tuple[float, ...]
     input_shape: tuple[int, ...]
+    vocabularies: tuple[Vocabulary, ...] = ()
 
     @cached_property
     def constants(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,7 +54,8 @@ def fit_preprocessing(blocks: Iterable[NDArray[Any]], schema: Schema) -> Preproc
     """Mean and standard deviation of blocks (n, width) of training rows, merged block by block.
 
     The update is Chan's: counts, means and sums of squared deviations of two sets give those of their union. A feature
-    that doesn't vary keeps a scale of 1. Missing (NaN) and infinite values are left out.
+    that doesn't vary keeps a scale of 1. Missing (NaN) and infinite values are left out. Vocabularies are those of the
+    schema, which has seen all training rows.
     """
     columns = 1 if len(schema.input_shape) == 3 else schema.width
     count, mean, squares = np.zeros(columns), np.zeros(columns), np.zeros(columns)
@@ -54,15 +74,39 @@ def fit_preprocessing(blocks: Iterable[NDArray[Any]], schema: Schema) -> Preproc
     deviation = np.sqrt(squares / np.maximum(count, 1))
     # Rounding leaves a constant feature a tiny deviation, which must not become its scale.
     scale = np.where(deviation > ROUNDING * np.abs(mean), deviation, 1.0)
-    return Preprocessing(tuple(mean.tolist()), tuple(scale.tolist()), schema.input_shape)
+    vocabularies = _vocabularies(schema)
+    for vocabulary in vocabularies:  # a code is no quantity
+        mean[vocabulary.position], scale[vocabulary.position] = 0.0, 1.0
+    return Preprocessing(tuple(mean.tolist()), tuple(scale.tolist()), schema.input_shape, vocabularies)
+
+
+def _vocabularies(schema: Schema) -> tuple[Vocabulary, ...]:
+    found, position = [], 0
+    for column in schema.features:
+        if column.type == "category":
+            found.append(Vocabulary(column.name, position, column.categories))
+        position += column.width
+    return tuple(found)
 
 
 def apply(preprocessing: Preprocessing, features: NDArray[Any]) -> torch.Tensor:
-    """Features (n, width) as float32 (n, *input_shape); what is missing or infinite becomes 0, which is the mean."""
+    """Features (n, width) as float32 (n, *input_shape); a number that is missing or infinite becomes 0, the mean."""
     values = torch.from_numpy(np.ascontiguousarray(features)).to(torch.float32)
     mean, scale = preprocessing.constants
     scaled = (values - mean).div_(scale)
     # Whole numbers are never missing.
     if features.dtype.kind == "f":
         torch.nan_to_num_(scaled, nan=0.0, posinf=0.0, neginf=0.0)
-    return scaled.reshape(len(values), *preprocessing.input_shape)
+    parts, start = [], 0
+    for vocabulary in preprocessing.vocabularies:
+        parts += [scaled[:, start : vocabulary.position], _slots(values[:, vocabulary.position], vocabulary)]
+        start = vocabulary.position + 1
+    seen = torch.cat([*parts, scaled[:, start:]], dim=1) if parts else scaled
+    return seen.reshape(len(values), *preprocessing.input_shape)
+
+
+def _slots(codes: torch.Tensor, vocabulary: Vocabulary) -> torch.Tensor:
+    """Codes (n,) as float32 (n, slots) with a single 1 in each row."""
+    last = len(vocabulary.values)
+    slots = torch.nan_to_num(codes, nan=last).long()
+    return torch.nn.functional.one_hot(slots, last + 1).to(torch.float32)

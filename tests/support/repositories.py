@@ -35,6 +35,13 @@ def tables(*rows: int) -> dict[str, bytes]:
     return {f"part-{number}.parquet": parquet(table(count, seed=number)) for number, count in enumerate(rows)}
 
 
+def csv(**columns: Sequence[object]) -> bytes:
+    """A CSV file with these columns; None is an empty cell."""
+    rows = zip(*columns.values(), strict=True)
+    lines = [",".join("" if value is None else str(value) for value in row) for row in rows]
+    return "\n".join([",".join(columns), *lines, ""]).encode()
+
+
 def make_repository(root: Path, **sets: Mapping[str, bytes]) -> Path:
     """A git and DVC repository with `sets` (name: files) tracked, pushed to its folder `store`, and committed."""
     root.mkdir(parents=True, exist_ok=True)

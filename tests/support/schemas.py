@@ -16,6 +16,18 @@ def images(side: int = 8, classes: int = 10, channels: int = 1) -> Schema:
     )
 
 
+def mixed() -> Schema:
+    """A number, a category and another number: three numbers in a decoded sample, five for a model."""
+    return Schema(
+        label="label",
+        label_type="string",
+        features=(Column("age", "float"), Column("site", "category", None, ("left", "right")), Column("size", "float")),
+        input_shape=(5,),
+        classes=("no", "yes"),
+        dtype="float32",
+    )
+
+
 def table(width: int = 4, classes: tuple[str, ...] = ("no", "yes")) -> Schema:
     return Schema(
         label="label",

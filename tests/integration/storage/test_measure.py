@@ -101,7 +101,7 @@ def test_shards_of_nulls_integers_and_floats_read_as_floats(tmp_path: Path) -> N
     [
         (shard(x=[1.0] * 9, y=[1.0] * 9, label=[0] * 9), r"digits/b\.parquet has a column 'y'"),
         (shard(label=[0] * 9), r"digits/b\.parquet lacks the column 'x'"),
-        (shard(x=["1"] * 9, label=[0] * 9), r"'x' of digits/b\.parquet is string; allowed are numbers"),
+        (shard(x=["1"] * 9, label=[0] * 9), r"'x' is double in digits/a\.parquet and string in digits/b\.parquet"),
         (shard(x=[1.0] * 9, label=[0] * 8 + [None]), r"data\.label: digits/b\.parquet has no 'label' in 1 of 9 rows"),
         (shard(x=[1.0] * 9, digit=[0] * 9), r"data\.label: 'label' is no column of digits/b\.parquet; it has x, digit"),
         (shard(x=[1.0] * 9, label=[float("nan")] * 9), "no 'label' in 9 of 9 rows"),

@@ -14,6 +14,7 @@ from tasks.records import Measurement, StoragePlan
 from tasks.restage_data import restage_data
 from tests.support.repositories import (
     commit,
+    csv,
     git,
     make_repository,
     params_for,
@@ -139,3 +140,20 @@ def test_a_node_that_cannot_be_used_stops_the_run_by_name(root: Path) -> None:
     (root / "nodes/c").write_text("a file where a folder should be")
     with pytest.raises(RetrainingError, match=r"storage node .*/nodes/c can't be used"):
         restage_data(params, run_in(root), measurement, plan)
+
+
+def places(*names: str, rows: int = 60) -> dict[str, bytes]:
+    return {"a.csv": csv(place=[names[row % len(names)] for row in range(rows)], label=[0, 1] * (rows // 2))}
+
+
+def test_a_version_with_other_categories_is_not_taken_and_one_with_the_same_is(tmp_path: Path) -> None:
+    root = make_repository(tmp_path, digits=places("a", "b", "c"))
+    params = params_for()
+    measurement, plan = begin(root, params)
+    track(root, "digits", places("a", "b", "d"))
+    again, _ = restage_data(params, run_in(root), measurement, plan)
+    assert again == measurement
+    assert "its categories differ, and the pretrained model can't read them" in last_decision(root)["because"]
+    track(root, "digits", places("c", "b", "a", rows=90))
+    again, _ = restage_data(params, run_in(root), measurement, plan)
+    assert again.manifest.rows == 90

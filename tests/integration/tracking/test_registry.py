@@ -24,6 +24,7 @@ from tasks.tracking.registry import (
     log_model,
     make_champion,
     pinned_requirements,
+    signature_of,
 )
 from tasks.tracking.scoring import score_model
 from tests.support.loopback import free_port, hanging_server
@@ -135,6 +136,28 @@ def test_a_logged_model_holds_signature_example_code_and_pinned_requirements_and
     assert inputs["size"]["type"] == "long"
     assert json.loads(signature["outputs"])[0]["type"] == "double"
     assert version.run_id
+
+
+TEXT = """
+        return pd.DataFrame({"prediction": ["none" if site != site or site is None else site for site in rows["site"]]})
+"""
+
+
+@pytest.mark.parametrize("example", [["left", "right"], ["left", None]])
+def test_texts_can_be_missing_whether_or_not_the_example_misses_one(
+    example: list[str | None], store: Store, tmp_path: Path
+) -> None:
+    frame = pd.DataFrame({"site": pd.Series(example, dtype="str"), "size": [1.5, 2.5]})
+    model = logged(store, tmp_path, "texts", code_with(tmp_path, TEXT), frame)
+    tested = pd.DataFrame({"site": pd.Series(["left", None, "unseen"], dtype="str"), "size": [1.0, np.nan, 3.0]})
+    assert score_model(store, model.uri, parquet(tmp_path, tested)) == ["left", "none", "unseen"]
+    none = tested.assign(site=pd.Series([None] * 3, dtype="str"))
+    assert score_model(store, model.uri, parquet(tmp_path, none)) == ["none"] * 3
+    signature = signature_of(frame, frame)
+    assert [(column.name, column.type.name, column.required) for column in signature.inputs] == [
+        ("site", "string", None not in example),
+        ("size", "double", True),
+    ]
 
 
 def test_pinned_requirements_are_installable_names_and_versions() -> None:

@@ -11,7 +11,7 @@ from tasks.config import Params
 from tasks.errors import RetrainingError
 from tasks.records import Run
 from tests.support.phases import events_of, params_of, train
-from tests.support.repositories import make_repository, run_in, tables
+from tests.support.repositories import csv, make_repository, run_in, tables
 
 
 @pytest.fixture
@@ -171,3 +171,24 @@ def test_every_metric_is_written_in_both_modes(run: Run) -> None:
 
 def replace_mode(params: Params, mode: str) -> Params:
     return Params.model_validate(params.model_dump() | {"cluster": params.cluster.model_dump() | {"update_mode": mode}})
+
+
+def test_csv_files_with_gaps_and_a_text_column_are_trained_on_by_several_workers(tmp_path: Path) -> None:
+    """The text tells the label, but only where it is given and known: the number is noise."""
+    sites = ["left", "right", None]
+    shards = {
+        f"part-{number}.csv": csv(
+            age=[None if row % 5 == 0 else (row * 7919 + number) % 90 for row in range(99)],
+            site=[sites[row % 3] for row in range(99)],
+            label=["yes" if row % 3 == 0 else "no" for row in range(99)],
+        )
+        for number in range(3)
+    }
+    run = run_in(make_repository(tmp_path, digits=shards))
+    params = params_of(
+        storage={"capacity_limit": 1}, cluster={"workers": 2}, pretrain={"max_steps": 80}, model={"arguments": {}}
+    )
+    result = train(params, run)
+    assert (result.mode, result.workers, result.accuracy) == ("distributed", 2, 1.0)
+    weights = torch.load(result.checkpoint, weights_only=True)["model"]
+    assert weights["head.0.weight"].shape[1] == 1 + 3

@@ -33,3 +33,9 @@ def test_pixels_have_no_missing_values() -> None:
     pixels = Samples(np.array([[1, 2], [1, 2]], dtype=np.uint8), np.array([0, 1]))
     found = quality_of(pixels)
     assert (found.missing_share, found.distinct, found.label_disagreement) == (0.0, 1, 1.0)
+
+
+def test_missing_categories_count_as_missing_and_equal_ones_make_duplicates() -> None:
+    """Beside a number stands the code of a category, NaN where it is missing."""
+    found = quality_of(samples([[1, 0], [1, 0], [1, 1], [1, np.nan]], [0, 1, 0, 0]))
+    assert (found.missing_share, found.distinct, found.label_disagreement) == (1 / 8, 3, 1.0)

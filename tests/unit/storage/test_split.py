@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tasks.records import Shard
-from tasks.storage.split import TEST, TRAIN, VALIDATE, parts_of_rows, parts_of_set
+from tasks.storage.split import TEST, TRAIN, VALIDATE, RowParts, parts_of_rows, parts_of_set
 
 MD5 = "0123456789abcdef0123456789abcdef"
 
@@ -22,6 +22,12 @@ def test_the_shares_are_kept_roughly() -> None:
 def test_a_row_keeps_its_part_when_its_shard_grows() -> None:
     short, long = (parts_of_rows(MD5, rows, 7, 0.2, 0.1) for rows in (100, 150))
     assert np.array_equal(short, long[:100])
+
+
+def test_rows_that_come_in_blocks_have_the_parts_that_they_have_at_once() -> None:
+    drawn = RowParts(MD5, 7, 0.2, 0.1)
+    blocks = [drawn.next(rows) for rows in (1, 0, 60, 39)]
+    assert np.concatenate(blocks).tolist() == parts_of_rows(MD5, 100, 7, 0.2, 0.1).tolist()
 
 
 def test_another_seed_and_another_shard_split_otherwise() -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from tasks.config import Params
 from tasks.training.checkpoint import fingerprint, load_checkpoint, save_checkpoint
-from tests.support.schemas import images, table
+from tests.support.schemas import images, mixed, table
 
 CPU = torch.device("cpu")
 PROGRESS = {"steps": 3, "left_seconds": math.inf, "mode": "synchronous", "best": {"best": None}}
@@ -121,3 +121,12 @@ def test_the_fingerprint_changes_with_the_schema(schema: Any) -> None:
 )
 def test_the_fingerprint_does_not_change_with_what_they_do_not_depend_on(params: Params) -> None:
     assert fingerprint(params, images()) == fingerprint(Params(), images())
+
+
+def test_the_fingerprint_changes_with_the_categories_and_not_with_the_type_of_a_number() -> None:
+    """A newer version with the first missing value makes floats of integers, and its samples are read as before."""
+    age, site, size = mixed().features
+    others = replace(mixed(), features=(age, replace(site, categories=("left", "up")), size))
+    whole = replace(mixed(), features=(replace(age, type="integer"), site, size))
+    assert fingerprint(Params(), others) != fingerprint(Params(), mixed())
+    assert fingerprint(Params(), whole) == fingerprint(Params(), mixed())

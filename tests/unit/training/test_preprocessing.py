@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from tasks.record_files import read_record, write_record
-from tasks.training.preprocessing import Preprocessing, apply, fit_preprocessing
-from tests.support.schemas import images, table
+from tasks.training.preprocessing import Preprocessing, Vocabulary, apply, fit_preprocessing
+from tests.support.schemas import images, mixed, table
 
 
 def in_blocks(features: NDArray[Any], *sizes: int) -> Iterator[NDArray[Any]]:
@@ -90,3 +90,35 @@ def test_it_reads_back_from_its_file_as_it_was(tmp_path: Path) -> None:
     apply(fitted, features)
     write_record(tmp_path / "preprocessing.json", fitted)
     assert read_record(tmp_path / "preprocessing.json", Preprocessing) == fitted
+
+
+MIXED = np.array([[1.0, 0, 10.0], [3.0, 1, 20.0], [np.nan, np.nan, 30.0]], dtype=np.float32)
+
+
+def test_a_category_is_one_of_its_slots_and_what_is_none_the_last() -> None:
+    fitted = fit_preprocessing(in_blocks(MIXED, 1), mixed())
+    assert fitted.vocabularies == (Vocabulary("site", 1, ("left", "right")),)
+    seen = apply(fitted, MIXED)
+    assert seen.dtype == torch.float32
+    assert seen[:, 1:4].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    assert seen[:, 0].tolist() == [-1, 1, 0]
+    assert seen[:, 4].tolist() == pytest.approx([-(1.5**0.5), 0, 1.5**0.5])
+
+
+def test_a_code_is_no_quantity_that_is_centred() -> None:
+    fitted = fit_preprocessing([np.repeat(MIXED[1:2], 9, axis=0)], mixed())
+    assert (fitted.mean[1], fitted.scale[1]) == (0.0, 1.0)
+    assert apply(fitted, MIXED[1:2])[0, 1:4].tolist() == [0, 1, 0]
+
+
+def test_categories_side_by_side_and_one_without_a_value_have_their_own_slots() -> None:
+    fitted = Preprocessing((0.0,) * 2, (1.0,) * 2, (5,), (Vocabulary("a", 0, ()), Vocabulary("b", 1, ("x", "y", "z"))))
+    codes = np.array([[np.nan, 2], [np.nan, 0]], dtype=np.float32)
+    assert apply(fitted, codes).tolist() == [[1, 0, 0, 1, 0], [1, 1, 0, 0, 0]]
+
+
+def test_vocabularies_read_back_from_their_file(tmp_path: Path) -> None:
+    fitted = fit_preprocessing([MIXED], mixed())
+    write_record(tmp_path / "preprocessing.json", fitted)
+    assert read_record(tmp_path / "preprocessing.json", Preprocessing) == fitted
+    assert '"left"' in (tmp_path / "preprocessing.json").read_text()

@@ -10,7 +10,7 @@ import pytest
 
 from tasks.errors import RetrainingError
 from tasks.records import Column, Schema
-from tasks.storage.parquet import decode
+from tasks.storage.decoding import decode
 
 
 def stored(**columns: Any) -> bytes:
@@ -86,3 +86,36 @@ def test_a_label_that_was_not_measured_is_refused() -> None:
 def test_what_is_no_parquet_is_refused_by_name() -> None:
     with pytest.raises(RetrainingError, match=r"a\.parquet"):
         decode(b"PAR1 nonsense", schema(Column("x", "float")), "a.parquet")
+
+
+TEXTS = Column("t", "category", None, ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pa.array(["b", None, "z", "a"]),
+        pa.array(["b", None, "z", "a"], pa.large_string()),
+        pa.array(["b", None, "z", "a"]).dictionary_encode(),
+    ],
+    ids=["string", "large", "dictionary"],
+)
+def test_a_text_is_the_place_of_its_category_and_any_other_is_nan(texts: Any) -> None:
+    decoded = decode(
+        stored(n=[1.0, 2.0, 3.0, 4.0], t=texts, label=[0, 1, 0, 1]), schema(Column("n", "float"), TEXTS), "a"
+    )
+    np.testing.assert_array_equal(decoded.features, np.array([[1, 1], [2, np.nan], [3, np.nan], [4, 0]], np.float32))
+
+
+def test_a_text_column_that_is_missing_in_a_whole_shard_has_no_category() -> None:
+    assert np.isnan(decode(stored(t=pa.nulls(2), label=[0, 1]), schema(TEXTS), "a").features).all()
+
+
+def test_without_a_single_category_every_text_is_nan() -> None:
+    nothing = schema(Column("t", "category"))
+    assert np.isnan(decode(stored(t=["a", "b"], label=[0, 1]), nothing, "a").features).all()
+
+
+def test_numbers_are_no_categories() -> None:
+    with pytest.raises(RetrainingError, match="column 't' must hold text, not int64"):
+        decode(stored(t=[1, 2], label=[0, 1]), schema(TEXTS), "a")

@@ -1,4 +1,5 @@
-"""Parquet bytes to numbers: one row of floats (or of uint8) a sample. pandas is not imported, it would cost 0.3 s."""
+"""The bytes of a shard to numbers: one row of floats (or of uint8) a sample. pandas is not imported, it would cost
+0.3 s."""
 
 from __future__ import annotations
 
@@ -12,20 +13,27 @@ from numpy.typing import NDArray
 
 from tasks.errors import RetrainingError
 from tasks.records import Column, Schema
+from tasks.storage.csv_shards import is_csv, read_csv
+from tasks.storage.found import is_text
 from tasks.storage.samples import Samples
 
 LABEL_TYPES = {"integer": pa.int64(), "string": pa.string(), "boolean": pa.bool_(), "float": pa.float64()}
 
 
-def read_table(content: bytes) -> Any:
-    """The Arrow table that a Parquet file's bytes hold."""
+def read_table(content: bytes, schema: Schema, name: str) -> Any:
+    """The Arrow table that a shard's bytes hold; of a CSV file in the types of the schema.
+
+    `name` tells one kind from the other. Raises `ValueError` (Arrow's errors are of that kind).
+    """
+    if is_csv(name):
+        return read_csv(content, schema, name)
     return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
 
 
 def decode(content: bytes, schema: Schema, name: str) -> Samples:
     """All rows of a shard, in the order of the file. Raises `RetrainingError` where they don't fit the schema."""
     try:
-        table = read_table(content)
+        table = read_table(content, schema, name)
         features = decode_features(table, schema)
         labels = _class_indices(table.column(schema.label), schema)
     except (pa.ArrowException, ValueError, KeyError) as error:
@@ -34,7 +42,8 @@ def decode(content: bytes, schema: Schema, name: str) -> Samples:
 
 
 def decode_features(table: Any, schema: Schema) -> NDArray[Any]:
-    """The feature columns of an Arrow table, side by side: (rows, schema.width) of schema.dtype; missing ones are NaN.
+    """The feature columns of an Arrow table, side by side: (rows, schema.width) of schema.dtype. Missing numbers
+    are NaN, and so are missing texts and those that are no category.
 
     Raises `ValueError` (Arrow's are of that kind) naming the column that doesn't fit.
     """
@@ -43,15 +52,17 @@ def decode_features(table: Any, schema: Schema) -> NDArray[Any]:
     features = np.empty((table.num_rows, schema.width), dtype=schema.dtype)
     start = 0
     for column in schema.features:
-        width = column.length or 1
-        features[:, start : start + width] = _numbers(table.column(column.name), column, schema.dtype)
-        start += width
+        numbers = _numbers(table.column(column.name), column, schema.dtype)
+        features[:, start : start + column.width] = numbers
+        start += column.width
     return features
 
 
 def _numbers(chunks: Any, column: Column, dtype: str) -> NDArray[Any]:
     array = _one(chunks)
     rows = len(array)
+    if column.type == "category":
+        array = _codes(array, column)
     if column.length is not None:
         if array.null_count or not _all_of_length(array, column.length):
             raise ValueError(f"column {column.name!r} must hold {column.length} numbers in every row")
@@ -63,7 +74,16 @@ def _numbers(chunks: Any, column: Column, dtype: str) -> NDArray[Any]:
         if dtype == "uint8":
             raise ValueError(f"column {column.name!r} has missing values, which uint8 can't hold")
         array = pc.fill_null(array, float("nan"))
-    return _view(array, dtype).reshape(rows, column.length or 1)
+    return _view(array, dtype).reshape(rows, column.width)
+
+
+def _codes(array: Any, column: Column) -> Any:
+    """The places of texts among the column's categories; None for a missing text and for any other."""
+    if array.null_count == len(array):
+        return pa.nulls(len(array), pa.int32())
+    if not is_text(array.type):
+        raise ValueError(f"column {column.name!r} must hold text, not {array.type}")
+    return pc.index_in(array.cast(pa.string()), value_set=pa.array(column.categories, pa.string()))
 
 
 def _all_of_length(array: Any, length: int) -> bool:

@@ -1,0 +1,43 @@
+"""What a Parquet file says of its text columns."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks.storage import footers
+from tasks.storage.footers import find_in_parquet
+from tasks.storage.found import FoundShard
+
+
+def look(training: list[bool], **columns: Any) -> FoundShard:
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file, row_group_size=2)
+    left = list(training)
+    return find_in_parquet("a.parquet", file, "label", lambda rows: np.array([left.pop(0) for _ in range(rows)]))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pa.array(["a", None, "b", "c", "a"]),
+        pa.array(["a", None, "b", "c", "a"], pa.large_string()),
+        pa.array(["a", None, "b", "c", "a"]).dictionary_encode(),
+        pa.array(["a", None, "b", "c", "a"], pa.string_view()),
+    ],
+    ids=["string", "large", "dictionary", "view"],
+)
+def test_texts_are_collected_of_the_rows_that_train_only(texts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footers, "BATCH_ROWS", 2)
+    found = look([True, True, False, True, True], t=texts, n=[1.0] * 5, label=["y", "n", "y", "n", "y"])
+    column = found.column("t")
+    assert column is not None
+    assert column.texts is not None
+    assert (column.kind, column.has_missing, sorted(column.texts.values)) == ("string", True, ["a", "c"])
+    assert [each.texts for each in found.columns if each.name != "t"] == [None, None]
+    assert found.labels == frozenset({"n", "y"})
