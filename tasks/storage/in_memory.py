@@ -53,15 +53,20 @@ class InMemorySource:
         self.bytes_from_nodes = 0
         self._all = Samples(features, labels)
         self._orders = Orders(parts.counts, seed)
+        # Which row is at which position of the epoch that was asked for last.
+        self._epoch = -1
+        self._order = np.zeros(0, dtype=np.int64)
         self._training = np.concatenate([start + rows for start, rows in zip(starts, parts.training, strict=False)])
         self._first_training = np.concatenate([[0], np.cumsum(parts.counts)]).astype(np.int64)
         validation = [self._all.rows(start + rows) for start, rows in zip(starts, parts.validation, strict=False)]
         self._validation = in_blocks(validation)
 
     def take(self, epoch: int, start: int, stop: int) -> Samples:
-        order = self._orders.of(epoch)
-        numbers = self._first_training[order.shards[start:stop]] + order.rows[start:stop]
-        return self._all.rows(self._training[numbers])
+        if epoch != self._epoch:
+            order = self._orders.of(epoch)
+            self._order = self._training[self._first_training[order.shards] + order.rows]
+            self._epoch = epoch
+        return self._all.rows(self._order[start:stop])
 
     def release(self, epoch: int, position: int) -> None:
         """Nothing to free: all samples stay."""
