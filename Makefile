@@ -9,7 +9,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help venv run test check format clean
+.PHONY: help venv run test test-system screenshots check hooks format clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,11 +27,22 @@ run: venv  ## run the main job on the shipped data set, everything embedded
 test: venv  ## run the tests that need Python, git and make only
 	$(BIN)/python -m pytest
 
+test-system: venv  ## install the system programs that are missing and run the tests that need them
+	sh tests/system/install.sh
+	$(BIN)/python -m pytest -m system tests/system
+
+screenshots: venv  ## take the pictures in docs/ again
+	sh tests/system/install.sh
+	SCREENSHOTS=docs $(BIN)/python -m pytest -m system tests/system
+
 check: venv  ## format, lint, types and import direction
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+hooks: venv  ## check the same before each commit
+	$(BIN)/pre-commit install
 
 format: venv  ## format and fix what can be fixed
 	$(BIN)/ruff format .
