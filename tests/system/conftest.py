@@ -24,6 +24,8 @@ CHROMIUM = "/usr/bin/chromium"
 # Nothing but loopback is reached, by pages or by the browser itself.
 CLOSED = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", CLOSED]
+# What a README's reader should have to wait for.
+LARGEST_PICTURE = 300_000
 ELSEWHERE = re.compile(r"^(?!http://127\.0\.0\.1:|data:|blob:)")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page
 
-from tests.system.conftest import Shown
+from tests.system.conftest import LARGEST_PICTURE, Shown
 
 pytestmark = pytest.mark.system
 
@@ -49,6 +49,28 @@ def applied_coefficient(branch: Branch) -> float:
     parts = [branch.coefficient(name) for name in ("coef_accuracy", "coef_duration", "coef_delta_b")]
     return max(prod(parts), float(branch.last["gradient_coefficient"]["limits"]["minimum"]))
 
+
+# A section's table: the name of each row, and its texts.
+TABLE = """part => Object.fromEntries([...part.querySelectorAll("tr")].map(row => [
+    row.querySelector("th").innerText, [...row.querySelectorAll("td")].map(cell => cell.innerText),
+]))"""
+# The metrics are in two grids, names and values, which draw the rows near to those in view, each when it comes to it.
+GRIDS = """async part => {
+    const [names, values] = part.querySelectorAll("[role=grid]")
+    const cells = grid => [...grid.firstElementChild.children]
+    const found = {}
+    for (let look = 0; look < 100; look++) {
+        for (const name of cells(names)) {
+            const row = cells(values).filter(cell => cell.style.top === name.style.top)
+            if (row.length) found[name.innerText] = row.map(cell => cell.innerText)
+        }
+        if (Object.keys(found).length * cells(names)[0].offsetHeight >= values.scrollHeight) break
+        values.scrollTop = look % 10 / 10 * values.scrollHeight
+        await new Promise(done => setTimeout(done, 50))
+    }
+    values.scrollTop = 0
+    return found
+}"""
 
 # What must stand on the page: section, row, and what the report says of it.
 ROWS: list[tuple[str, str, Callable[[Branch], Any]]] = [
@@ -91,16 +113,11 @@ def section(page: Page, name: str) -> Locator:
     ).first
 
 
-def cells(page: Page, name: str, row: str) -> list[str]:
-    """The texts of a row, a branch each. Metrics are in two grids: the names, and beside them the values."""
-    part = section(page, name)
-    if name == "Metrics":
-        names = part.get_by_role("link").all_inner_texts()
-        values = part.get_by_role("grid").nth(1).locator("span").all_inner_texts()
-        columns = len(values) // len(names)
-        first = columns * names.index(row)
-        return values[first : first + columns]
-    return part.locator("tr", has=page.get_by_role("rowheader", name=row, exact=True)).locator("td").all_inner_texts()
+@pytest.fixture(scope="module")
+def rows(compared: Page) -> dict[str, dict[str, list[str]]]:
+    """What stands on the page: a section's rows, a text a branch in each."""
+    tables = {name: section(compared, name).evaluate(TABLE) for name in ("Run details", "Parameters", "Tags")}
+    return tables | {"Metrics": section(compared, "Metrics").evaluate(GRIDS)}
 
 
 def is_shown(text: str, value: Any) -> bool:
@@ -117,10 +134,10 @@ def is_shown(text: str, value: Any) -> bool:
     ],
 )
 def test_a_row_shows_for_each_branch_what_the_report_says(
-    part: str, row: str, said: Callable[[Branch], Any], compared: Page, shown: Shown
+    part: str, row: str, said: Callable[[Branch], Any], rows: dict[str, dict[str, list[str]]], shown: Shown
 ) -> None:
     """Claim E1: the branches side by side."""
-    texts = cells(compared, part, row)
+    texts = rows[part].get(row, [])
     values = [said(branch) for branch in branches(shown.run.report)]
     assert len(texts) == 2
     assert all(is_shown(text, value) for text, value in zip(texts, values, strict=True)), (texts, values)
@@ -135,11 +152,15 @@ def test_rows_in_which_the_branches_differ_are_what_show_diff_only_leaves(compar
 
 
 def test_a_picture_shows_the_branches_side_by_side(compared: Page, pictures: Path) -> None:
-    compared.get_by_role("button", name="Visualizations").click()
+    for button in ("Toggle sidebar", "Visualizations", "Artifacts"):
+        compared.get_by_role("button", name=button).click()
+    compared.set_viewport_size({"width": 1200, "height": 2400})
+    compared.mouse.move(0, 0)
+    end = section(compared, "Tags").bounding_box()
+    assert end is not None
     picture = pictures / "mlflow-compare.png"
-    compared.set_viewport_size({"width": 1400, "height": 1650})
-    compared.screenshot(path=picture)
-    assert 10_000 < picture.stat().st_size <= 300_000
+    compared.screenshot(path=picture, clip={"x": 0, "y": 0, "width": 1200, "height": end["y"] + end["height"]})
+    assert 10_000 < picture.stat().st_size <= LARGEST_PICTURE
 
 
 def test_the_page_asks_nothing_of_other_machines(compared: Page, refused: set[str]) -> None:
