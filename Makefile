@@ -33,7 +33,7 @@ test-system: venv  ## install the system programs that are missing and run the t
 
 screenshots: venv  ## take the pictures in docs/ again
 	sh tests/system/install.sh
-	SCREENSHOTS=docs $(BIN)/python -m pytest -m system tests/system
+	SCREENSHOTS=docs $(BIN)/python -m pytest -m system tests/system -k picture --basetemp=/tmp/retraining-pictures
 
 check: venv  ## format, lint, types and import direction
 	$(BIN)/ruff format --check .
