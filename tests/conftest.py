@@ -22,6 +22,6 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     left_out = config.stash[LEFT_OUT]
-    if left_out:
+    if left_out and config.option.markexpr == "not system":
         files = ", ".join(f"{count} of {name}" for name, count in left_out.items())
         terminalreporter.write_line(f"left out, for they need system programs (make test-system): {files}")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from playwright.sync_api import Browser, Page, Route, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from tests.support.loopback import free_port
 from tests.support.project import ROOT, Finished, copy_project, environment, retrain
@@ -24,6 +24,7 @@ CHROMIUM = "/usr/bin/chromium"
 # Nothing but loopback is reached, by pages or by the browser itself.
 CLOSED = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", CLOSED]
+PATIENCE_MS = 30_000
 # What a README's reader should have to wait for.
 LARGEST_PICTURE = 300_000
 ELSEWHERE = re.compile(r"^(?!http://127\.0\.0\.1:|data:|blob:)")
@@ -92,7 +93,8 @@ def page(browser: Browser, refused: set[str]) -> Iterator[Page]:
         route.abort()
 
     context = browser.new_context(viewport={"width": 1400, "height": 900})
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
     context.route(ELSEWHERE, refuse)
     yield context.new_page()
     context.close()
