@@ -9,7 +9,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help venv run test bench check format clean
+.PHONY: help venv run test test-system screenshots bench check hooks format clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,11 +30,22 @@ test: venv  ## run the tests that need Python, git and make only
 bench: venv  ## measure the claims against their peers: all, or ONLY=operations
 	@$(BIN)/python -m benchmarks.run $(ONLY)
 
+test-system: venv  ## install the system programs that are missing and run the tests that need them
+	sh tests/system/install.sh
+	$(BIN)/python -m pytest -m system tests/system
+
+screenshots: venv  ## take the pictures in docs/ again
+	sh tests/system/install.sh
+	SCREENSHOTS=docs $(BIN)/python -m pytest -m system tests/system -k picture --basetemp=/tmp/retraining-pictures
+
 check: venv  ## format, lint, types and import direction
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+hooks: venv  ## check the same before each commit
+	$(BIN)/pre-commit install
 
 format: venv  ## format and fix what can be fixed
 	$(BIN)/ruff format .

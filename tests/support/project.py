@@ -50,19 +50,19 @@ def copy_project(target: Path) -> Path:
     return target
 
 
-def environment(home: Path) -> dict[str, str]:
-    """The environment of a user who has set nothing."""
+def environment(home: Path, **variables: str) -> dict[str, str]:
+    """The environment of a user who has set nothing but `variables`."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW", "DVC"))}
-    return kept | {"PREFECT_HOME": str(home / ".prefect")}
+    return kept | {"PREFECT_HOME": str(home / ".prefect")} | variables
 
 
-def retrain(project: Path, *settings: str) -> Finished:
-    """`python -m flows.retraining` with these keys set."""
+def retrain(project: Path, *settings: str, **variables: str) -> Finished:
+    """`python -m flows.retraining` with these keys and environment variables set."""
     arguments = [part for setting in settings for part in ("--set", setting)]
     done = subprocess.run(
         [sys.executable, "-m", "flows.retraining", *arguments],
         cwd=project,
-        env=environment(project),
+        env=environment(project, **variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
