@@ -56,12 +56,12 @@ def run_branch(
         because=because,
     )
     journal.write("tags", branch=None, values={"storage_mode": plan.mode, "data.version": measurement.manifest.version})
-    status, result = "FAILED", None
+    status, result = "FINISHED", None
     try:
         result = run_phase(job, Path(run.root))
-        status = "FINISHED"
-    except (KeyboardInterrupt, SystemExit):
-        status = "KILLED"
+    except BaseException as error:
+        # Prefect ends a flow on a signal by an exception of its own, which is no `Exception`.
+        status = "FAILED" if isinstance(error, Exception) else "KILLED"
         raise
     finally:
         journal.write("branch_ended", branch=branch, status=status, result=result)
