@@ -112,5 +112,4 @@ def continuation_not_taken(run: Run, target: Decision, pretrained: PhaseResult) 
     why = "training diverged" if pretrained.ended_by == "diverged" else target.because
     message = f"no continuation: {why}"
     Journal(run.journal).write("note", branch="continue", message=message)
-    get_run_logger().info(message)
     return message
