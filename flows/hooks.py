@@ -4,33 +4,20 @@ After a crash or a cancellation a worker calls the hooks in a process of their o
 """
 
 import logging
-import threading
 from pathlib import Path
 
 from prefect import Flow
-from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterId,
-    FlowRunFilterParentFlowRunId,
-    TaskRunFilter,
-    TaskRunFilterState,
-    TaskRunFilterStateType,
-)
-from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.logging.loggers import flow_run_logger
-from prefect.states import Cancelled, Crashed
 
-from tasks.config import Params
+from flows.closing import close_runs, end_parts
 from tasks.journal import Journal
 from tasks.records import Run
-from tasks.report.files import write_report
 from tasks.run_folder import run_folders
-from tasks.tracking.earlier_runs import close_dead_runs, deliver_pending
 from tasks.tracking.state import read_state
 
 ROOT = Path(__file__).resolve().parents[1]
-DELIVERY_SECONDS = 20.0
 
 
 def say(flow: Flow[..., object], flow_run: FlowRun, state: State) -> None:
@@ -46,36 +33,11 @@ def say(flow: Flow[..., object], flow_run: FlowRun, state: State) -> None:
 
 
 def close(flow: Flow[..., object], flow_run: FlowRun, state: State) -> None:
-    """Close what a process that is gone left open: journal, report, MLflow, and what Prefect still takes for running.
-
-    May be called again, and needs no MLflow: what can't be sent within `DELIVERY_SECONDS` is sent by the next run.
-    """
-    for dead in close_dead_runs(ROOT):
-        write_report(dead)
-    stop = threading.Event()
-    delivery = threading.Thread(target=deliver_pending, args=(ROOT, Params(), stop), daemon=True)
-    delivery.start()
+    """Close what a process that is gone left open, then say what happened. May be called again."""
     with get_client(sync_client=True) as client:
         end_parts(client, flow_run, state)
-    delivery.join(DELIVERY_SECONDS)
-    stop.set()
+    close_runs(ROOT)
     say(flow, flow_run, state)
-
-
-def end_parts(client: SyncPrefectClient, flow_run: FlowRun, state: State) -> None:
-    """Branches and steps of a flow run end as it does: their own process can't say so any more."""
-    kind = Crashed if state.is_crashed() else Cancelled
-    message = f"its flow run ended: {state.name}"
-    parts = client.read_flow_runs(
-        flow_run_filter=FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[flow_run.id]))
-    )
-    running = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.RUNNING])))
-    whole = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id, *(part.id for part in parts)]))
-    for step in client.read_task_runs(flow_run_filter=whole, task_run_filter=running):
-        client.set_task_run_state(step.id, kind(message=message), force=True)
-    for part in parts:
-        if part.state is None or not part.state.is_final():
-            client.set_flow_run_state(part.id, kind(message=message), force=True)
 
 
 def run_of(flow_run: FlowRun, root: Path) -> Run | None:

@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import threading
+import time
 
 _PR_SET_PDEATHSIG = 1
 
@@ -30,19 +31,20 @@ def die_with_parent(parent_pid: int | None = None, signal_number: int = signal.S
         os.kill(os.getpid(), signal_number)
 
 
-def die_with(pid: int) -> None:
-    """End this process, without ado, as soon as process `pid` is gone; for one that isn't its parent. Only on Linux."""
+def die_with(pid: int, grace_seconds: float = 0.0) -> None:
+    """End this process, without ado, `grace_seconds` after process `pid` is gone, parent or not. Only on Linux."""
     if not hasattr(os, "pidfd_open"):
         return
     try:
         watched = os.pidfd_open(pid)
     except ProcessLookupError:
         os._exit(1)
-    threading.Thread(target=_exit_after, args=(watched,), name="watch-launcher", daemon=True).start()
+    threading.Thread(target=_exit_after, args=(watched, grace_seconds), name="watch-process", daemon=True).start()
 
 
-def _exit_after(watched: int) -> None:
+def _exit_after(watched: int, grace_seconds: float) -> None:
     poll = select.poll()
     poll.register(watched, select.POLLIN)
     poll.poll()
+    time.sleep(grace_seconds)
     os._exit(1)
