@@ -121,10 +121,11 @@ def _register_heartbeat_rule(client: SyncPrefectClient) -> None:
         actions=[ChangeFlowRunState(state=StateType.CRASHED, message=f"no heartbeat for {SILENT_SECONDS} s")],
     )
     known = client.read_automations_by_name(HEARTBEAT_RULE)
-    if known:
-        client.update_automation(known[0].id, rule)
-    else:
+    if not known:
         client.create_automation(rule)
+    elif known[0].model_dump(exclude={"id"}) != rule.model_dump():
+        # Only then: a rule that is changed forgets the runs that it is waiting for.
+        client.update_automation(known[0].id, rule)
 
 
 def main(arguments: list[str]) -> int:
