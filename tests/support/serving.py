@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from tests.support.loopback import free_port
 from tests.support.project import environment
 
 START_SECONDS = 150
+BUSY_SECONDS = 30
 STATES_THAT_END = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
 
@@ -62,11 +64,18 @@ class Served:
         return self
 
     def ask(self, path: str, **body: Any) -> Any:
-        """What Prefect's server answers: to GET, or to POST with a body."""
+        """What Prefect's server answers: to GET, or to POST with a body. One that is too busy is asked again."""
         data = json.dumps(body).encode() if body else None
         request = Request(self.api + path, data, {"content-type": "application/json"})
-        with urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                with urlopen(request, timeout=30) as answer:
+                    return json.load(answer)
+            except HTTPError as error:
+                if error.code != 503 or time.monotonic() > deadline:
+                    raise
+            time.sleep(1)
 
     def prefect(self, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         """A command of Prefect's, typed in `cwd`."""
