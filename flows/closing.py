@@ -17,6 +17,7 @@ from prefect.client.schemas.filters import (
     WorkPoolFilterName,
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import Cancelled, Crashed
 
 from tasks.config import Params
@@ -25,6 +26,7 @@ from tasks.tracking.earlier_runs import close_dead_runs, deliver_pending
 
 DELIVERY_SECONDS = 20.0
 ACTIVE = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+NEWEST = 20
 
 
 def close_runs(root: Path) -> None:
@@ -58,10 +60,16 @@ def end_parts(client: SyncPrefectClient, flow_run: FlowRun, state: State) -> Non
 
 
 def end_leftovers(client: SyncPrefectClient, pool: str) -> None:
-    """End the flow runs of a pool that has no worker: they would hold its only place for ever."""
-    active = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=ACTIVE)))
+    """End the flow runs of a pool that has no worker: they would hold its only place for ever.
+
+    Also the parts of those, among the newest, that the heartbeat rule has ended: it sees whole flow runs only.
+    """
+    states = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[*ACTIVE, StateType.CRASHED])))
     in_pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[pool]))
-    for flow_run in client.read_flow_runs(flow_run_filter=active, work_pool_filter=in_pool):
-        ended: State = Crashed(message="its worker is gone")
-        client.set_flow_run_state(flow_run.id, ended, force=True)
+    ended: State = Crashed(message="its worker is gone")
+    for flow_run in client.read_flow_runs(
+        flow_run_filter=states, work_pool_filter=in_pool, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=NEWEST
+    ):
+        if flow_run.state is not None and flow_run.state.type in ACTIVE:
+            client.set_flow_run_state(flow_run.id, ended, force=True)
         end_parts(client, flow_run, ended)

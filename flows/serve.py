@@ -69,7 +69,9 @@ def _port(text: str) -> int:
 
 def _serve(children: Children, params: Params, prefect_port: int, mlflow_port: int) -> NoReturn:
     """Start everything, say what to open, and watch. Raises `RetrainingError` for what has ended or can't start."""
+    from httpx import HTTPError
     from prefect.client.orchestration import get_client
+    from prefect.exceptions import PrefectException
 
     from flows import deployments
     from flows.closing import close_runs, end_leftovers
@@ -79,7 +81,7 @@ def _serve(children: Children, params: Params, prefect_port: int, mlflow_port: i
     _check_free(prefect_port, "PREFECT_PORT")
     print("starting Prefect's server ...", flush=True)
     address = f"http://{HOST}:{prefect_port}"
-    _start(children, "server", ["prefect", "server", "start", "--host", HOST, "--port", str(prefect_port)])
+    server = _start(children, "server", ["prefect", "server", "start", "--host", HOST, "--port", str(prefect_port)])
     if tracked_by_server:
         mlflow = params.tracking.uri
     else:
@@ -104,9 +106,10 @@ def _serve(children: Children, params: Params, prefect_port: int, mlflow_port: i
         finally:
             _end_worker(worker)
             close_runs(ROOT)
-            # Where the server is what has ended, this is done at the next start.
-            with suppress(Exception):
-                end_leftovers(client, deployments.POOL)
+            # Otherwise the next start does it: Prefect would try for minutes to reach a server that is gone.
+            if server.process.poll() is None:
+                with suppress(PrefectException, HTTPError):
+                    end_leftovers(client, deployments.POOL)
 
 
 def _start(children: Children, name: str, module_and_arguments: list[str]) -> Child:
