@@ -3,13 +3,15 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+PREFECT_PORT ?= 4200
+MLFLOW_PORT ?= 5000
 
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 export DVC_NO_ANALYTICS := 1
 
-.PHONY: help venv run test test-system screenshots bench check hooks format clean
+.PHONY: help venv run serve test test-system screenshots bench check hooks format clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,6 +25,9 @@ $(READY): requirements.lock
 
 run: venv  ## run the main job on the shipped data set, everything embedded
 	@$(BIN)/python -m flows.retraining
+
+serve: venv  ## start Prefect's server, a worker and MLflow's UI on loopback; PREFECT_PORT and MLFLOW_PORT choose ports
+	@$(BIN)/python -m flows.serve --prefect-port $(PREFECT_PORT) --mlflow-port $(MLFLOW_PORT)
 
 test: venv  ## run the tests that need Python, git and make only
 	$(BIN)/python -m pytest

@@ -20,10 +20,13 @@ from tasks.training.start import launcher_ready
 
 # Imported while Prefect's server starts, so that no step waits for them.
 NEEDED_LATER = ("tasks.training.check_model", "mlflow")
+# The least that Prefect allows. By it a server notices that a run is gone.
+HEARTBEAT_SECONDS = 30
 ENVIRONMENT = {
     "DO_NOT_TRACK": "true",
     "DVC_NO_ANALYTICS": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
 }

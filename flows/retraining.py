@@ -17,8 +17,10 @@ from pathlib import Path
 from prefect import State, flow, tags
 from prefect.runtime import flow_run
 
-from flows import steps
+from flows import hooks, steps
 from flows.links import show_links
+from flows.run_log import RunLog
+from flows.worker_run import of_worker
 from tasks.config import Params
 from tasks.continue_training import why_continue
 from tasks.errors import EXIT_INTERRUPTED, complain
@@ -39,12 +41,22 @@ def run_name() -> str:
     return f"retraining: {params.data.path} to {params.pretrain.target_accuracy:g}"
 
 
-@flow(name="retraining", flow_run_name=run_name)
+@flow(
+    name="retraining",
+    flow_run_name=run_name,
+    on_failure=[hooks.say],
+    on_crashed=[hooks.close],
+    on_cancellation=[hooks.close],
+)
 def retraining(params: Params = Params(), resume: str | None = None) -> str:  # noqa: B008 - frozen
     """Retrain, and return the outcome. What `params` leaves out comes from params.yaml."""
     params = as_told(params)
-    with open_session(params, Path.cwd(), resume, tags=steps.flow_tags()) as session:
-        run = session.run
+    with (
+        of_worker(Path.cwd()),
+        RunLog() as log,
+        open_session(params, Path.cwd(), resume, tags=steps.flow_tags()) as session,
+    ):
+        run = log.follow(session.run)
         measurement = steps.measure_dataset(params, run)
         steps.check_model(params, run, measurement)
         plan = steps.choose_storage(params, run, measurement)

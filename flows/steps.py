@@ -111,5 +111,4 @@ def continuation_not_taken(run: Run, target: Decision, pretrained: PhaseResult) 
     """Stands for the branch that is not taken, and says why."""
     message = continuation.why_not_continue(target, pretrained)
     Journal(run.journal).write("note", branch="continue", message=message)
-    get_run_logger().info(message)
     return message

@@ -68,6 +68,16 @@ def read_from(path: Path, offset: int) -> Iterator[tuple[Event, int]]:
             yield json.loads(line), offset
 
 
+def last_start(path: Path) -> int:
+    """The offset of a run's present start: one that goes on doesn't show again what it did before."""
+    before, start = 0, 0
+    for event, behind in read_from(path, 0):
+        if event["event"] == "run_started":
+            start = before
+        before = behind
+    return start
+
+
 def follow(
     path: Path, stop: threading.Event, offset: int = 0, pause_seconds: float = 0.2
 ) -> Iterator[tuple[Event, int]]:

@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import threading
+import time
 
 _PR_SET_PDEATHSIG = 1
 
@@ -30,8 +31,8 @@ def die_with_parent(parent_pid: int | None = None, signal_number: int = signal.S
         os.kill(os.getpid(), signal_number)
 
 
-def die_with(pid: int, signal_number: int | None = None) -> None:
-    """End this process as soon as process `pid` is gone; for one that isn't its parent. Only on Linux.
+def die_with(pid: int, signal_number: int | None = None, grace_seconds: float = 0.0) -> None:
+    """End this process, parent or not, `grace_seconds` after process `pid` is gone. Only on Linux.
 
     Without ado, or by a signal to itself, which it may handle.
     """
@@ -41,13 +42,16 @@ def die_with(pid: int, signal_number: int | None = None) -> None:
         watched = os.pidfd_open(pid)
     except ProcessLookupError:
         os._exit(1)
-    threading.Thread(target=_exit_after, args=(watched, signal_number), name="watch-process", daemon=True).start()
+    threading.Thread(
+        target=_exit_after, args=(watched, signal_number, grace_seconds), name="watch-process", daemon=True
+    ).start()
 
 
-def _exit_after(watched: int, signal_number: int | None) -> None:
+def _exit_after(watched: int, signal_number: int | None, grace_seconds: float) -> None:
     poll = select.poll()
     poll.register(watched, select.POLLIN)
     poll.poll()
+    time.sleep(grace_seconds)
     if signal_number is None:
         os._exit(1)
     os.kill(os.getpid(), signal_number)

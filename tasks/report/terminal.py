@@ -10,7 +10,7 @@ from typing import Self
 from rich.console import Console
 
 from tasks.config import Params
-from tasks.journal import Event, Journal, follow, read_from
+from tasks.journal import Event, Journal, follow, last_start
 from tasks.records import Run
 from tasks.report.build import build_report, warnings
 from tasks.report.displays import Bars, Display, Lines
@@ -45,7 +45,7 @@ class Terminal:
         self._thread = threading.Thread(target=self._show_all, name="journal-to-terminal", daemon=True)
 
     def __enter__(self) -> Self:
-        self._offset = self._last_start()
+        self._offset = last_start(self._run.journal)
         self._thread.start()
         return self
 
@@ -66,15 +66,6 @@ class Terminal:
                 self._show(display, event)
         finally:
             display.close()
-
-    def _last_start(self) -> int:
-        """The offset of the present start: a run that goes on doesn't show again what it did before."""
-        before, start = 0, 0
-        for event, behind in read_from(self._run.journal, 0):
-            if event["event"] == "run_started":
-                start = before
-            before = behind
-        return start
 
     def _show(self, display: Display, event: Event) -> None:
         match event["event"]:

@@ -15,7 +15,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
-from tests.support.pipeline import copy_pipeline, dvc, pipeline_environment, set_params, stages_run
+from tests.support.pipeline import copy_pipeline, dvc, pipeline_environment, stages_run
+from tests.support.project import edit_params
 from tests.support.repositories import commit, parquet, table, track
 
 ALL = ["measure", "choose", "fetch", "fit", "pretrain", "evaluate", "continue", "promote"]
@@ -44,6 +45,10 @@ def lowered(project: Path, first: str) -> str:
     assert first
     set_params(project, pretrain={"target_accuracy": 0.05})
     return dvc(project, "repro")
+
+
+def set_params(project: Path, **sections: dict[str, Any]) -> None:
+    edit_params(project / "params.yaml", sections)
 
 
 def metrics(project: Path) -> dict[str, Any]:

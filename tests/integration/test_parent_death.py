@@ -51,3 +51,18 @@ def test_a_child_whose_parent_was_gone_before_it_could_ask_ends_at_once() -> Non
     not_the_parent = os.getppid()
     done = subprocess.run([sys.executable, "-c", CHILD.format(not_the_parent)], cwd=ROOT, timeout=20, check=False)
     assert done.returncode == -signal.SIGKILL
+
+
+def test_a_process_that_is_given_time_after_the_end_of_another_is_gone_when_it_is_over() -> None:
+    script = (
+        "import sys, time; from tasks.parent_death import die_with; die_with(int(sys.argv[1]), 1.0); time.sleep(30)"
+    )
+    watched = subprocess.Popen(["sleep", "30"])
+    watching = subprocess.Popen([sys.executable, "-c", script, str(watched.pid)], cwd=ROOT)
+    time.sleep(1)
+    assert watching.poll() is None
+    watched.kill()
+    watched.wait()
+    gone_at = time.monotonic()
+    assert watching.wait(20) == 1
+    assert time.monotonic() - gone_at >= 1.0

@@ -7,27 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ruamel.yaml import YAML
-
-from tests.support.project import LIMIT_SECONDS, copy_project, environment
+from tests.support.project import LIMIT_SECONDS, copy_project, edit_params, environment
 from tests.support.repositories import commit
 
 
 def copy_pipeline(target: Path, **sections: dict[str, object]) -> Path:
     """A fresh clone whose params.yaml has these keys changed, committed."""
     project = copy_project(target)
-    set_params(project, **sections)
+    edit_params(project / "params.yaml", sections)
     commit(project, "own settings")
     return project
-
-
-def set_params(project: Path, **sections: dict[str, object]) -> None:
-    """Change keys of params.yaml, as a user does in an editor."""
-    yaml, file = YAML(), project / "params.yaml"
-    content = yaml.load(file.read_text())
-    for section, keys in sections.items():
-        content[section].update(keys)
-    yaml.dump(content, file)
 
 
 def dvc(project: Path, *arguments: str, code: int = 0) -> str:

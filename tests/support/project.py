@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
 from tests.support.repositories import git
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +50,15 @@ def copy_project(target: Path) -> Path:
     git(target, "add", "-A")
     git(target, "commit", "-q", "-m", "a fresh clone")
     return target
+
+
+def edit_params(file: Path, sections: dict[str, dict[str, Any]]) -> None:
+    """Set keys of a params.yaml, as someone with an editor would."""
+    yaml = YAML()
+    values = yaml.load(file)
+    for section, keys in sections.items():
+        values[section].update(keys)
+    yaml.dump(values, file)
 
 
 def environment(home: Path, **variables: str) -> dict[str, str]:
