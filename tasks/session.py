@@ -116,7 +116,7 @@ def recorded(
         except BaseException as error:
             # Prefect ends a flow on a signal by an exception of its own, which is no `Exception`.
             outcome = "failed" if isinstance(error, Exception) else "cancelled"
-            why = f"{type(error).__name__}: {error}"
+            why = f"{type(error).__name__}: {error}".removesuffix(": ")
             session.journal.write("warning", message=f"the run ended early: {why}")
             raise
         finally:

@@ -55,7 +55,8 @@ def test_a_child_whose_parent_was_gone_before_it_could_ask_ends_at_once() -> Non
 
 def test_a_process_that_is_given_time_after_the_end_of_another_is_gone_when_it_is_over() -> None:
     script = (
-        "import sys, time; from tasks.parent_death import die_with; die_with(int(sys.argv[1]), 1.0); time.sleep(30)"
+        "import sys, time; from tasks.parent_death import die_with\n"
+        "die_with(int(sys.argv[1]), grace_seconds=1.0); time.sleep(30)"
     )
     watched = subprocess.Popen(["sleep", "30"])
     watching = subprocess.Popen([sys.executable, "-c", script, str(watched.pid)], cwd=ROOT)
