@@ -125,6 +125,15 @@ def test_wrong_parameters_are_refused_by_the_server_before_a_flow_run_exists(
     assert served.ask("/flow_runs/count", deployments=manual) == before
 
 
+def test_a_failed_run_says_in_its_log_what_failed_and_where_its_report_is(served: Served) -> None:
+    flow_run = served.start_run("manual", {"data": {"label": "digit"}})
+    assert served.wait_for_end(flow_run) == "FAILED"
+    folder = served.folder_of(flow_run)
+    assert folder is not None
+    log = until(lambda: "report: " in (said := served.log_of(flow_run)) and said, 20, "the hook's line")
+    assert re.search(rf"Failed: .*data\.label.*; report: {folder}/report\.html, run in MLflow: [0-9a-f]{{32}}", log)
+
+
 def test_a_cancelled_run_ends_within_seconds_and_is_closed_everywhere(served: Served, tmp_path: Path) -> None:
     flow_run, folder = served.start_training()
     assert training_processes(served)
