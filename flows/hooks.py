@@ -34,9 +34,11 @@ def say(flow: Flow[..., object], flow_run: FlowRun, state: State) -> None:
 
 def close(flow: Flow[..., object], flow_run: FlowRun, state: State) -> None:
     """Close what a process that is gone left open, then say what happened. May be called again."""
-    with get_client(sync_client=True) as client:
-        end_parts(client, flow_run, state)
-    close_runs(ROOT)
+    # A direct run calls this itself, after it has closed everything.
+    if flow_run.deployment_id is not None:
+        with get_client(sync_client=True) as client:
+            end_parts(client, flow_run, state)
+        close_runs(ROOT)
     say(flow, flow_run, state)
 
 

@@ -78,14 +78,12 @@ def _serve(children: Children, params: Params, prefect_port: int, mlflow_port: i
     deployments.schedule_of(params)
     tracked_by_server = params.tracking.uri.startswith(("http://", "https://"))
     _check_free(prefect_port, "PREFECT_PORT")
+    if not tracked_by_server:
+        _check_free(mlflow_port, "MLFLOW_PORT")
     print("starting Prefect's server ...", flush=True)
     address = f"http://{HOST}:{prefect_port}"
     server = _start(children, "server", ["prefect", "server", "start", "--host", HOST, "--port", str(prefect_port)])
-    if tracked_by_server:
-        mlflow = params.tracking.uri
-    else:
-        _check_free(mlflow_port, "MLFLOW_PORT")
-        mlflow = _start_mlflow(children, params, mlflow_port)
+    mlflow = params.tracking.uri if tracked_by_server else _start_mlflow(children, params, mlflow_port)
     _wait_for(children, f"{address}/api/health")
     deployments.register(params, ROOT)
     with get_client(sync_client=True) as client:

@@ -39,6 +39,15 @@ def mlflow_states(project: Path, run_id: str) -> set[str]:
     return {run.info.status for run in [parent, *children]}
 
 
+def line_of_hook(served: Served, flow_run: str, folder: Path, state: str) -> str:
+    """The line that says what happened and where report and MLflow run are."""
+    line = rf"^{state}: .*; report: {folder}/report\.html, run in MLflow: [0-9a-f]{{32}}$"
+    found: re.Match[str] = until(
+        lambda: re.search(line, served.log_of(flow_run), re.MULTILINE), 60, f"a line of the hook for {state}"
+    )
+    return found[0]
+
+
 def training_processes(served: Served) -> list[str]:
     return [command for command in served.processes().values() if "tasks.training" in command]
 
@@ -125,6 +134,14 @@ def test_wrong_parameters_are_refused_by_the_server_before_a_flow_run_exists(
     assert served.ask("/flow_runs/count", deployments=manual) == before
 
 
+def test_a_failed_run_says_in_its_log_what_failed_and_where_its_report_is(served: Served) -> None:
+    flow_run = served.start_run("manual", {"data": {"label": "digit"}})
+    assert served.wait_for_end(flow_run) == "FAILED"
+    folder = served.folder_of(flow_run)
+    assert folder is not None
+    assert "data.label" in line_of_hook(served, flow_run, folder, "Failed")
+
+
 def test_a_cancelled_run_ends_within_seconds_and_is_closed_everywhere(served: Served, tmp_path: Path) -> None:
     flow_run, folder = served.start_training()
     assert training_processes(served)
@@ -137,7 +154,7 @@ def test_a_cancelled_run_ends_within_seconds_and_is_closed_everywhere(served: Se
     assert mlflow_states(served.project, folder.name) == {"KILLED"}
     until(lambda: not training_processes(served), 10, "the end of all workers")
     assert "RUNNING" not in served.states_of_parts(flow_run)
-    until(lambda: f"report: {folder}/report.html" in served.log_of(flow_run), 20, "the hook's line")
+    line_of_hook(served, flow_run, folder, "Cancelling")
 
 
 def test_a_run_whose_process_is_killed_is_crashed_and_its_hook_closes_it_everywhere(served: Served) -> None:
@@ -150,7 +167,7 @@ def test_a_run_whose_process_is_killed_is_crashed_and_its_hook_closes_it_everywh
     ]
     os.kill(engine, signal.SIGKILL)
     assert served.wait_for_end(flow_run, 60) == "CRASHED"
-    until(lambda: f"report: {folder}/report.html" in served.log_of(flow_run), 60, "the hook's line")
+    assert "SIGKILL" in line_of_hook(served, flow_run, folder, "Crashed")
     run = Finished(0, "", folder)
     assert run.report["outcome"] == "cancelled"
     assert mlflow_states(served.project, folder.name) == {"KILLED"}
