@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, expect
 
 from tests.system.conftest import LARGEST_PICTURE, Shown
 
@@ -27,6 +28,11 @@ class Branch:
     phase: dict[str, Any]
     version: str
     last: dict[str, dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        workers = "1 worker" if self.phase["workers"] == 1 else f"{self.phase['workers']} workers"
+        return f"{self.phase['name']}: {self.phase['mode']}, {workers}, {self.phase['accuracy']:.4f}"
 
     def coefficient(self, name: str) -> float:
         return float(self.last["gradient_coefficient"]["inputs"][name])
@@ -74,7 +80,7 @@ GRIDS = """async part => {
 
 # What must stand on the page: section, row, and what the report says of it.
 ROWS: list[tuple[str, str, Callable[[Branch], Any]]] = [
-    ("Run details", "Run Name:", lambda branch: branch.phase["name"]),
+    ("Run details", "Run Name:", lambda branch: branch.name),
     ("Parameters", "micro_batch", lambda branch: branch.last["batch_plan"]["chosen"].split()[-2]),
     ("Parameters", "passes", lambda branch: branch.last["batch_plan"]["chosen"].split()[0]),
     ("Parameters", "predicted_peak_bytes", lambda branch: branch.last["batch_plan"]["inputs"]["predicted_peak_bytes"]),
@@ -90,8 +96,6 @@ ROWS: list[tuple[str, str, Callable[[Branch], Any]]] = [
     ("Tags", "branch", lambda branch: branch.phase["name"]),
     ("Tags", "storage_mode", lambda branch: branch.phase["mode"]),
     ("Tags", "update_mode", lambda branch: branch.last["update_mode"]["chosen"]),
-]
-ROWS_TO_COME: list[tuple[str, str, Callable[[Branch], Any]]] = [
     ("Tags", "data.version", lambda branch: branch.version),
 ]
 
@@ -128,10 +132,7 @@ def is_shown(text: str, value: Any) -> bool:
 
 @pytest.mark.parametrize(
     ("part", "row", "said"),
-    [
-        *(pytest.param(*row, id=row[1]) for row in ROWS),
-        *(pytest.param(*row, id=row[1], marks=pytest.mark.xfail(strict=True)) for row in ROWS_TO_COME),
-    ],
+    [pytest.param(*row, id=row[1]) for row in ROWS],
 )
 def test_a_row_shows_for_each_branch_what_the_report_says(
     part: str, row: str, said: Callable[[Branch], Any], rows: dict[str, dict[str, list[str]]], shown: Shown
@@ -143,12 +144,18 @@ def test_a_row_shows_for_each_branch_what_the_report_says(
     assert all(is_shown(text, value) for text, value in zip(texts, values, strict=True)), (texts, values)
 
 
-def test_rows_in_which_the_branches_differ_are_what_show_diff_only_leaves(compared: Page) -> None:
+def test_show_diff_only_leaves_the_rows_in_which_the_branches_differ(
+    compared: Page, rows: dict[str, dict[str, list[str]]]
+) -> None:
+    different = {name for name, texts in rows["Tags"].items() if len(set(texts)) > 1}
+    assert {"branch", "storage_mode"} <= different
     switch = compared.get_by_role("switch", name="Tags - Show diff only")
     switch.click()
-    left = section(compared, "Tags").get_by_role("rowheader").all_inner_texts()
+    left = section(compared, "Tags").get_by_role("rowheader")
+    expect(left).to_have_count(len(different))
+    assert set(left.all_inner_texts()) == different
     switch.click()
-    assert {"branch", "storage_mode", "update_mode"} <= set(left)
+    expect(left).to_have_count(len(rows["Tags"]))
 
 
 def test_a_picture_shows_the_branches_side_by_side(compared: Page, pictures: Path) -> None:
@@ -161,6 +168,15 @@ def test_a_picture_shows_the_branches_side_by_side(compared: Page, pictures: Pat
     picture = pictures / "mlflow-compare.png"
     compared.screenshot(path=picture, clip={"x": 0, "y": 0, "width": 1200, "height": end["y"] + end["height"]})
     assert 10_000 < picture.stat().st_size <= LARGEST_PICTURE
+
+
+def test_the_link_to_the_runs_that_is_printed_leads_to_a_table_with_their_values(page: Page, shown: Shown) -> None:
+    (printed,) = re.findall(r"http://127\.0\.0\.1:5000(/#/experiments/\S+viewStateShareKey=\S+)", shown.run.output)
+    page.set_viewport_size({"width": 3000, "height": 900})
+    page.goto(f"{shown.mlflow}{printed}")
+    for column in ("accuracy", "b_ratio", "gradient_coefficient"):
+        expect(page.get_by_role("columnheader", name=column, exact=True).first).to_be_visible()
+    expect(page.get_by_role("gridcell", name=str(shown.run.report["accuracy"]), exact=True).first).to_be_visible()
 
 
 def test_the_page_asks_nothing_of_other_machines(compared: Page, refused: set[str]) -> None:

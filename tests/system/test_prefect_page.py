@@ -31,9 +31,10 @@ def open_tab(page: Page, address: str, tab: str) -> Locator:
     return panel
 
 
-def addresses(shown: Shown, part: Locator, kind: str) -> list[str]:
-    """Where the links to things of a kind lead."""
-    found = [link.get_attribute("href") for link in part.locator(f"a[href*='{kind}']").all()]
+def addresses(shown: Shown, part: Locator, kind: str, name: str = "") -> list[str]:
+    """Where the links to things of a kind lead; to those only whose name has `name` in it."""
+    links = part.locator(f"a[href*='{kind}']").filter(has_text=name).all()
+    found = [link.get_attribute("href") for link in links]
     return list(dict.fromkeys(f"{shown.prefect}{address}" for address in found))
 
 
@@ -69,7 +70,7 @@ def test_its_artifacts_and_its_branches_artifacts_are_the_decisions_of_the_repor
     artifacts = [
         address
         for run in runs
-        for address in addresses(shown, open_tab(flow_run, run, "Artifacts"), "/artifacts/artifact/")
+        for address in addresses(shown, open_tab(flow_run, run, "Artifacts"), "/artifacts/artifact/", "decisions-")
     ]
     rows = [tuple(row.values()) for artifact in artifacts for row in decisions(flow_run, artifact)]
     expected = [tuple(decision[key] for key in SHOWN_OF_A_DECISION) for decision in shown.run.report["decisions"]]
