@@ -19,6 +19,7 @@ help:  ## list the commands
 venv: $(READY)  ## make .venv from the lock file
 
 $(READY): requirements.lock
+	@test ! -L $(VENV) || { echo "$(VENV) is a link: it is not made anew" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0 -r requirements.lock
 	touch $@
