@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,11 @@ def fresh_clone(target: Path, settings: Mapping[str, Any]) -> Path:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of a user who has set nothing, with a Prefect home of their own, and `more`."""
+    """The environment of a user who has activated this one and set nothing, with a Prefect home of their own, and
+    `more`."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(LEFT_OUT)}
-    return kept | QUIET | {"PREFECT_HOME": str(home)} | more
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return kept | QUIET | {"PATH": path, "PREFECT_HOME": str(home)} | more
 
 
 def _set(file: Path, settings: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tasks.storage.resolve import resolve
 from tests.support.project import Finished, copy_project, retrain
 from tests.support.repositories import parquet, track
 
@@ -83,14 +84,15 @@ def test_bad_input_ends_with_code_2_and_one_line_before_anything_is_fetched(
 
 def test_a_shard_that_is_damaged_in_the_store_ends_with_code_1_and_names_it(tmp_path: Path) -> None:
     project = copy_project(tmp_path)
-    victim = max((project / "data/store").rglob("[0-9a-f]" * 30), key=lambda file: file.stat().st_size)
+    shard = resolve(str(project), "data/digits").shards[3]
+    victim = project / "data/store/files/md5" / shard.md5[:2] / shard.md5[2:]
     content = bytearray(victim.read_bytes())
     content[100] ^= 0xFF
     victim.chmod(0o644)
     victim.write_bytes(bytes(content))
     run = retrain(project)
     assert run.code == 1, run.output
-    assert "part-" in run.output
+    assert shard.path in run.output
     assert "Traceback" not in run.output
 
 
