@@ -25,6 +25,9 @@ HEARTBEAT_SECONDS = 30
 ENVIRONMENT = {
     "DO_NOT_TRACK": "true",
     "DVC_NO_ANALYTICS": "1",
+    # The embedded server ends by the same signal as the run where that is sent to both, as by Ctrl-C: what is to be
+    # said to it then is not tried for minutes.
+    "PREFECT_CLIENT_MAX_RETRIES": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",

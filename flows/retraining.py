@@ -23,7 +23,7 @@ from flows.run_log import RunLog
 from flows.worker_run import of_worker
 from tasks.config import Params
 from tasks.continue_training import why_continue
-from tasks.errors import EXIT_INTERRUPTED, complain
+from tasks.errors import EXIT_INTERRUPTED, ParameterError, complain
 from tasks.parameter_file import over_file
 from tasks.pretrain import workers_of_pretraining
 from tasks.records import Measurement, PhaseResult, Run, StoragePlan
@@ -37,7 +37,10 @@ def as_told(params: Params) -> Params:
 
 def run_name() -> str:
     """What the flow run is called, by the parameters that it was given."""
-    params = as_told(Params.model_validate(flow_run.parameters.get("params", {})))
+    try:
+        params = as_told(Params.model_validate(flow_run.parameters.get("params", {})))
+    except ParameterError:
+        return "retraining: wrong parameters"  # which the flow says
     return f"retraining: {params.data.path} to {params.pretrain.target_accuracy:g}"
 
 

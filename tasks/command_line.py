@@ -11,6 +11,7 @@ from tasks.config import Params
 from tasks.errors import ParameterError, complain
 from tasks.parameter_file import load_params
 from tasks.run_folder import run_folders
+from tasks.session import why_not_resumed
 from tasks.tracking.client import store_uri
 
 NEWEST = ""
@@ -66,6 +67,9 @@ def _params_of(run: str) -> Path:
     if not chosen:
         names = ", ".join(folder.name for folder in started[-3:]) or "none"
         raise ParameterError([f"--resume {run!r}: there is no such run to go on with; the newest are {names}"])
+    why_not = why_not_resumed(chosen[0])
+    if why_not is not None:
+        raise ParameterError([f"--resume {run!r}: {chosen[0].name} {why_not}"])
     return chosen[0] / "params.yaml"
 
 

@@ -11,5 +11,10 @@ from tasks.records import Decision, PhaseResult, Run
 def evaluate_accuracy(params: Params, run: Run, result: PhaseResult) -> Decision:
     """The decision `target`, by the unsmoothed accuracy of the phase's last evaluation."""
     decision = judge_accuracy(result.accuracy, params.pretrain.target_accuracy, result.branch)
-    Journal(run.journal).decide(decision, result.branch)
+    journal = Journal(run.journal)
+    # What an earlier run has trained is no branch of this one.
+    trained_here = any(
+        event["event"] == "branch_started" and event["branch"] == result.branch for event in journal.events()
+    )
+    journal.decide(decision, result.branch if trained_here else None)
     return decision

@@ -16,7 +16,7 @@ from tasks.journal import Event, Journal
 from tasks.records import ModelRecord, Outcome, PhaseResult, Run
 from tasks.report.files import write_report
 from tasks.report.terminal import Terminal
-from tasks.run_folder import RunLock, create_run, reopen_run, run_folders
+from tasks.run_folder import RUNS, RunLock, create_run, reopen_run, run_folders
 from tasks.tracking.earlier_runs import close_dead_runs
 from tasks.tracking.forwarder import Forwarder
 from tasks.tracking.links import links_of
@@ -137,7 +137,21 @@ def _open(params: Params, root: Path, resume: str | None) -> tuple[Run, RunLock]
         if not folders:
             raise RetrainingError(f"{root}: there is no run to go on with")
         resume = next(f for f in reversed(folders) if (f / "journal.jsonl").exists()).name
+    why_not = why_not_resumed(root / RUNS / resume)
+    if why_not is not None:
+        raise RetrainingError(f"{root / RUNS / resume}: {why_not}")
     return reopen_run(root, resume)
+
+
+def why_not_resumed(folder: Path) -> str | None:
+    """Why a run can't be gone on with; None where it can: it has not come to its end, and is no pipeline's."""
+    events = Journal(folder / "journal.jsonl").events()
+    ends = [event for event in events if event["event"] in ("run_started", "run_ended")]
+    if any(event["event"] == "run_started" and "started_by" in event["tags"] for event in events):
+        return "is a run of dvc repro, which goes on with it itself"
+    if ends and ends[-1]["event"] == "run_ended" and ends[-1]["status"] == "FINISHED":
+        return f"is finished ({ends[-1]['outcome']}); there is nothing to go on with"
+    return None
 
 
 def _seconds_before(events: list[Event]) -> float:

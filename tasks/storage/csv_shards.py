@@ -22,6 +22,7 @@ from tasks.storage.found import FoundColumn, FoundShard, Kind, TextCounter, Trai
 
 CSV_SUFFIXES = (".csv", ".csv.gz")
 HEADER_HINT = "is the header line missing?"
+COMMAS_HINT = "are its values separated by commas?"
 BLOCK_BYTES = 4 << 20
 """No row may be longer."""
 
@@ -128,7 +129,8 @@ class CsvTexts:
         if self._ragged:
             row = self._ragged[0]
             values = f"{row.actual_columns} value{'s' * (row.actual_columns != 1)}"
-            return f"row {row.number} has {values} where the header names {row.expected_columns}"
+            hint = f"; {COMMAS_HINT}" if row.expected_columns == 1 else ""
+            return f"row {row.number} has {values} where the header names {row.expected_columns}{hint}"
         said = " ".join(str(error).split())
         if "Empty CSV file" in said:
             return "it is empty; allowed are files with a header line"

@@ -35,6 +35,8 @@ def measure(params: Params, root: str) -> Measurement:
             raise ParameterError([f"{key}: {path!r} is an empty data set: its {len(own)} shards have no rows"])
     schema = agree([*of_training, *of_test], data.label)
     _check_labels(params, of_training, of_test)
+    if of_test:
+        _check_texts(params, schema, agree(of_training, data.label))
     measured = with_found(training, of_training, schema)
     _check_parts(params, measured)
     return Measurement(measured, schema, None if test is None else with_found(test, of_test, schema))
@@ -75,10 +77,30 @@ def _check_labels(params: Params, training: Sequence[FoundShard], test: Sequence
     known, tested = ({label for shard in part for label in shard.labels or ()} for part in (training, test))
     if len(known) < 2:
         raise ParameterError([f"data.label: {params.data.label!r} has one value only in {params.data.path}: {known}"])
+    rows = sum(shard.rows for shard in training)
+    if 2 * len(known) > max(rows, 2 * 2):
+        raise ParameterError(
+            [
+                f"data.label: {params.data.label!r} has {len(known):,} values in {rows:,} rows of {params.data.path}; "
+                "a label is a class, of which there must be several samples"
+            ]
+        )
     if tested and not tested & known:
         raise ParameterError(
             [f"data.test_path: none of the labels of {params.data.test_path!r} occurs in {params.data.path!r}"]
         )
+
+
+def _check_texts(params: Params, schema: Schema, of_training: Schema) -> None:
+    """Refuse a test set whose texts would make categories of what are numbers in training."""
+    for column, trained in zip(schema.features, of_training.features, strict=True):
+        if column.type == "category" and trained.type != "category":
+            raise ParameterError(
+                [
+                    f"data.test_path: column {column.name!r} has texts in {params.data.test_path} and numbers in "
+                    f"{params.data.path}; it must be of one type"
+                ]
+            )
 
 
 def _check_parts(params: Params, manifest: Manifest) -> None:

@@ -92,6 +92,9 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
                     job.checkpoint, model, optimizer, progress.plain(), job.fingerprint, job.phase_fingerprint
                 )
 
+        if progress.steps == 0:
+            # A training that diverges at once leaves the weights that it began with.
+            save()
         before = progress.steps, progress.samples
         reporter = Reporter(job, rank)
         ended = train(job, trainee, progress, reporter, save)
