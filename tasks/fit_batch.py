@@ -29,7 +29,7 @@ def fit_batch(
         why = batch_size_from_quality(measure_quality(spec), len(measurement.schema.classes), samples)
         asked = why.size
     batch_size = min(asked, samples)
-    memory, inexact = step_memory(params, measurement.schema, part_of(batch_size, workers), workers)
+    memory, inexact = step_memory(params, measurement.schema, part_of(batch_size, workers), workers, device)
     try:
         batch, decision = plan_batch(
             batch_size,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 MIB = 1 << 20
 ROUNDING = 512
@@ -137,10 +138,10 @@ def rounded(size: int) -> int:
     return -(-size // ROUNDING) * ROUNDING
 
 
-def reserved_bytes(sizes: Sequence[int], program: Iterable[tuple[int, bool]]) -> int:
+def reserved_bytes(sizes: Sequence[int], program: Iterable[tuple[Any, ...]]) -> int:
     """The least bytes of a device with which a program of births and deaths (storage number, is it a birth) goes
     through, free segments given back where it gets tight; too high by at most 2 MiB or a 256th."""
-    events = [(number, is_birth) for number, is_birth in program if sizes[number]]
+    events = [(number, is_birth) for number, is_birth, *_ in program if sizes[number]]
     unlimited = CachingAllocator()
     _run(unlimited, sizes, events)
     enough, live, too_little = unlimited.most_reserved_bytes, 0, 0

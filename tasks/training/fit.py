@@ -55,13 +55,18 @@ def _blocks(source: SampleSource, known: int) -> Iterator[NDArray[Any]]:
         source.release(0, stop)
 
 
-def step_memory(params: Params, schema: Schema, part: int, workers: int) -> tuple[StepMemory, tuple[str, ...]]:
+def step_memory(
+    params: Params, schema: Schema, part: int, workers: int, device: str
+) -> tuple[StepMemory, tuple[str, ...]]:
     """The predictor for this model and optimizer, and the layers for which splitting a batch is not exact."""
 
     def build() -> tuple[nn.Module, optim.Optimizer]:
         model = build_model(params.model, schema)
         return model, build_optimizer(params.optimizer, model)
 
+    def make_batch(samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(samples, *schema.input_shape), torch.arange(samples) % len(schema.classes)
+
     with torch.random.fork_rng(devices=[]):
         inexact = inexact_layers(build()[0])
-    return StepMemory(build, build_loss(params.model), schema.input_shape, part, workers), inexact
+    return StepMemory(build, build_loss(params.model), make_batch, part, workers, device), inexact

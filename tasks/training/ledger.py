@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
-_sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr  # type: ignore[attr-defined]
+_sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
 
 class TooSlowError(Exception):
@@ -30,15 +30,19 @@ class Modules:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._names = {id(module): name or "model" for name, module in model.named_modules()}
+        # A compiled module holds the original one under a name of its own.
+        self._names = {
+            module: name.removeprefix("_orig_mod").removeprefix(".") or "model"
+            for name, module in model.named_modules()
+        }
+        self._handles: list[RemovableHandle] = []
         self._running: list[tuple[str, int]] = []
         self._makers: dict[int, str] = {}
 
     def __enter__(self) -> Modules:
-        self._handles = (
-            hooks.register_module_forward_pre_hook(self._begins),
-            hooks.register_module_forward_hook(self._ends, always_call=True),
-        )
+        for module in self._names:
+            self._handles.append(module.register_forward_pre_hook(self._begins))
+            self._handles.append(module.register_forward_hook(self._ends, always_call=True))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,8 +57,7 @@ class Modules:
         return (self._makers.get(node._sequence_nr(), "") if node is not None else ""), False
 
     def _begins(self, module: nn.Module, _: Any) -> None:
-        name = self._names.get(id(module), self._running[-1][0] if self._running else "")
-        self._running.append((name, _sequence_number()))
+        self._running.append((self._names[module], _sequence_number()))
 
     def _ends(self, _: nn.Module, __: Any, ___: Any) -> None:
         name, first = self._running.pop()

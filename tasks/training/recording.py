@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -14,12 +14,9 @@ from tasks.training.ledger import Ledger, Modules
 from tasks.training.merge import merged_tensors
 from tasks.training.step import Loss
 
-Kind = Literal[
-    "parameters", "gradients", "optimizer_state", "activations", "temporaries", "inputs", "exchange_buffers"
-]
+Kind = Literal["parameters", "gradients", "optimizer_state", "activations", "temporaries", "inputs", "exchange_buffers"]
 Segment = Literal["setup", "single", "accumulating", "first_update", "update"]
-# Makes (features, labels) of so many samples.
-MakeBatch = Callable[[int], tuple[Any, Any]]
+SEGMENTS: tuple[Segment, ...] = get_args(Segment)
 
 
 @dataclass(frozen=True)
@@ -43,18 +40,21 @@ def record_step(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     loss: Loss,
-    make_batch: MakeBatch,
+    make_batch: Callable[[], tuple[Any, Any]],
     samples: int,
     workers: int = 1,
-    updates: bool = True,
+    last: Segment = "update",
     until: float | None = None,
 ) -> Recording:
-    """Run two passes of `samples` samples and, with `updates`, two updates, and record them.
+    """Run two passes and two updates, or as far as to the segment `last`, and record them.
 
-    The model and the optimizer, which has no state yet, are used up by it. With several `workers` the buffers that
-    they exchange gradients and weights in are there too. Raises `TooSlowError` after `until`, and whatever the model
-    raises.
+    `make_batch` makes (features, labels) of `samples` samples.
+
+    The model and the optimizer, which has had no update yet, are changed by it. With several `workers` the buffers that
+    they exchange gradients and weights in are there too. Raises `TooSlowError` after `until` (of `time.process_time`),
+    and whatever the model raises.
     """
+    optimizer.zero_grad(set_to_none=True)
     kinds: dict[int, Kind] = {}
     segments: dict[Segment, tuple[int, ...]] = {}
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -79,32 +79,31 @@ def record_step(
 
     def run_update() -> None:
         optimizer.step()
-        mark("optimizer_state", *(leaf for leaf in tree_leaves(list(optimizer.state.values())) if _is_tensor(leaf)))
+        mark("optimizer_state", *_tensors(list(optimizer.state.values())))
         for number in range(len(ledger.sizes)):
             kinds.setdefault(number, "temporaries")
 
     with modules, ledger:
-        ledger.note([*model.parameters(), *model.buffers()])
+        made = _tensors(list(optimizer.state.values()))  # by optimizers that don't wait for the first update
+        ledger.note([*model.parameters(), *model.buffers(), *made])
         mark("parameters", *model.parameters(), *model.buffers())
-        features, labels = make_batch(samples)
-        mark("inputs", *(leaf for leaf in tree_leaves((features, labels)) if _is_tensor(leaf)))
+        mark("optimizer_state", *made)
+        features, labels = make_batch()
+        mark("inputs", *_tensors((features, labels)))
         if workers > 1:  # what gradients are averaged in
             exchanged = [torch.empty_like(parameter) for parameter in trained if parameter.requires_grad]
             mark("exchange_buffers", *exchanged)
         close("setup")
-        run_pass()
-        close("single")
-        run_pass()
-        close("accumulating")
-        if updates:
-            run_update()
-            if workers > 1:  # what weights are merged in
+        for segment in SEGMENTS[1 : SEGMENTS.index(last) + 1]:
+            if segment in ("single", "accumulating"):
+                run_pass()
+            else:
+                run_update()
+            if segment == "first_update" and workers > 1:  # what weights are merged in
                 numbers = sum(tensor.numel() for tensor in merged_tensors(model, optimizer))
                 exchanged.append(torch.empty(numbers, device=trained[0].device))
                 mark("exchange_buffers", exchanged[-1])
-            close("first_update")
-            run_update()
-            close("update")
+            close(segment)
     return Recording(
         samples,
         tuple(ledger.sizes),
@@ -114,5 +113,5 @@ def record_step(
     )
 
 
-def _is_tensor(leaf: object) -> bool:
-    return isinstance(leaf, torch.Tensor)
+def _tensors(tree: object) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]

@@ -8,13 +8,15 @@ its own size at any number of samples, and the births and deaths are gone throug
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import NamedTuple, get_args
 
+from tasks.records import Peak
 from tasks.training.recording import Kind, Recording, Segment
 
+PASSES: tuple[Segment, ...] = ("single", "accumulating")
 # What stays from step to step, beside all that is there before the first.
 _LASTING: tuple[Kind, ...] = ("optimizer_state", "exchange_buffers")
 
@@ -31,15 +33,6 @@ class Event(NamedTuple):
     segment: Segment
 
 
-@dataclass(frozen=True)
-class Peak:
-    """The most bytes at one time, what they are for, and what was at work: a module by name, loss or optimizer."""
-
-    bytes: int
-    breakdown: dict[Kind, int]
-    module: str
-
-
 class Replay:
     """A step with any number of samples a pass, from recordings of it with one, two or three numbers of samples.
 
@@ -50,24 +43,49 @@ class Replay:
     """
 
     def __init__(self, recordings: Sequence[Recording], part: int) -> None:
-        if any(_structure(recordings[0]) != _structure(other) for other in recordings[1:]):
+        if not all(are_alike(recordings[0], other) for other in recordings[1:]):
             raise NotAlikeError
         self.first = recordings[0]
         self.part = part
         self._at = [recording.samples for recording in recordings]
+        self._least = 1
         known = enumerate(zip(*(recording.sizes for recording in recordings), strict=False))
         # Most storages don't depend on the samples (and those of the updates are in the first recording alone).
         self._growing = {number: sizes for number, sizes in known if len(set(sizes)) > 1}
         self._programs = {accumulating: _program(self.first, accumulating) for accumulating in (False, True)}
 
+    @classmethod
+    def of_unlike(cls, small: Recording, large: Recording, part: int) -> Replay:
+        """A step that did other things with few samples than with many: what the larger recording did, safely scaled.
+
+        Storages with a counterpart of their size, in the same module, in the smaller recording are taken to stay as
+        they are; all others to grow in proportion, which is too much for those that have a part that stays.
+        """
+        replay = cls([large], part)
+        places = zip(small.modules, small.kinds, small.sizes, strict=True)
+        counterparts = Counter(places)
+        for number, place in enumerate(zip(large.modules, large.kinds, large.sizes, strict=True)):
+            if place[1] in ("activations", "temporaries", "inputs"):
+                if counterparts[place] and place[1] != "inputs":
+                    counterparts[place] -= 1
+                else:
+                    replay._growing[number] = (0, place[2])
+        replay._at = [0, large.samples]
+        replay._least = large.samples
+        return replay
+
     @property
-    def curved(self) -> tuple[str, ...]:
-        """The modules that have storages off the line, as where each sample meets all the others."""
-        off = (number for number, sizes in self._growing.items() if len(sizes) > 2 and _bend(self._at, sizes))
-        return tuple(dict.fromkeys(self.first.modules[number] or "loss" for number in off))
+    def interacting(self) -> tuple[str, ...]:
+        """The modules with storages that grow with the square of the samples: there each sample meets all others.
+
+        Sizes that are rounded up to some step don't lie on a line either, but on no such parabola.
+        """
+        squared = (number for number, sizes in self._growing.items() if _is_square(self._at, sizes))
+        return tuple(dict.fromkeys(self.first.modules[number] or "loss" for number in squared))
 
     def sizes(self, samples: int) -> list[int]:
         """The bytes of every storage with `samples` samples a pass; inputs are those of the whole part."""
+        samples = max(samples, self._least)
         sizes, resident = list(self.first.sizes), max(self.part, samples)
         for number, kind in enumerate(self.first.kinds):
             if number in self._growing:
@@ -94,29 +112,31 @@ class Replay:
         alive: set[int] = set()
         for event in program[: at + 1]:
             (alive.add if event.is_birth else alive.remove)(event.storage)
-        breakdown: dict[Kind, int] = dict.fromkeys(get_args(Kind), 0)
+        breakdown: dict[str, int] = dict.fromkeys(get_args(Kind), 0)
         for number in alive:
             breakdown[self.first.kinds[number]] += sizes[number]
-        outside = "optimizer" if program[at].segment in ("first_update", "update") else "loss"
+        outside = "loss" if program[at].segment in PASSES else "optimizer"
         return Peak(most, breakdown, self.first.modules[program[at].storage] or outside)
 
 
-def _structure(recording: Recording) -> tuple[object, ...]:
-    """What must be equal in two recordings of the same operations: births, deaths, kinds and places of the passes.
+def are_alike(one: Recording, other: Recording) -> bool:
+    """Are these recordings of the same operations: equal births, deaths, kinds and places, as far as both go?
 
-    The deaths of a run come at once and have no order of their own.
+    The updates are left out: they don't depend on the samples.
     """
-    passes = [list(recording.segments[segment]) for segment in ("setup", "single", "accumulating")]
-    events = [_ordered(events) for events in passes]
-    born = sum(event >= 0 for events in passes for event in events)
-    return events, recording.kinds[:born], recording.modules[:born]
+    common = [segment for segment in ("setup", *PASSES) if segment in one.segments and segment in other.segments]
+    if any(_ordered(one.segments[segment]) != _ordered(other.segments[segment]) for segment in common):
+        return False
+    born = sum(event >= 0 for segment in common for event in one.segments[segment])
+    return one.kinds[:born] == other.kinds[:born] and one.modules[:born] == other.modules[:born]
 
 
 def _ordered(events: Sequence[int]) -> list[int]:
-    """The same events, with every run of deaths sorted."""
+    """The same events, with every run of deaths sorted: they come at once and have no order of their own."""
     ordered: list[int] = []
     for is_death, run in groupby(events, key=lambda event: event < 0):
-        ordered += sorted(run) if is_death else run
+        together = list(run)
+        ordered += sorted(together) if is_death else together
     return ordered
 
 
@@ -144,16 +164,26 @@ def _program(recording: Recording, accumulating: bool) -> list[Event]:
 
 
 def _on_curve(at: Sequence[int], sizes: Sequence[int], samples: int) -> int:
-    """The bytes of a storage with `samples` samples, of which `sizes` are known with `at` samples (Newton's form)."""
-    first, second = at[:2]
-    line = sizes[0] + (sizes[1] - sizes[0]) * (samples - first) // (second - first)
-    bend = _bend(at, sizes) if len(at) > 2 else 0
-    if not bend:
-        return line
-    third = at[2]
-    return line + bend * (samples - first) * (samples - second) // ((third - first) * (third - second))
+    """The bytes of a storage with `samples` samples, of which `sizes` are known with `at` samples (increasing)."""
+    if len(at) < 3 or _on_line(at, sizes, at[2]) == sizes[2]:
+        return _on_line(at, sizes, samples)
+    if _is_square(at, sizes):
+        bend = sizes[2] - _on_line(at, sizes, at[2])
+        distance = (samples - at[0]) * (samples - at[1])
+        return _on_line(at, sizes, samples) + bend * distance // ((at[2] - at[0]) * (at[2] - at[1]))
+    # Rounded up to some step: the steeper of the lines to the last size errs on the safe side.
+    return max(_on_line((known, at[2]), (size, sizes[2]), samples) for known, size in zip(at[:2], sizes, strict=False))
 
 
-def _bend(at: Sequence[int], sizes: Sequence[int]) -> int:
-    """How many bytes the third size lies off the line through the first two."""
-    return sizes[2] - _on_curve(at[:2], sizes[:2], at[2])
+def _on_line(at: Sequence[int], sizes: Sequence[int], samples: int) -> int:
+    return sizes[0] + (sizes[1] - sizes[0]) * (samples - at[0]) // (at[1] - at[0])
+
+
+def _is_square(at: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Do three sizes lie on c n² + b n + a with a whole c > 0 and b >= -c (as n (n - 1) has)?"""
+    if len(sizes) < 3:
+        return False
+    bend = sizes[2] - _on_line(at, sizes, at[2])
+    square, rest = divmod(bend, (at[2] - at[0]) * (at[2] - at[1]))
+    straight = (sizes[1] - sizes[0]) // (at[1] - at[0]) - square * (at[0] + at[1])
+    return square > 0 and rest == 0 and straight >= -square
