@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,11 @@ def _blocks(source: SampleSource, known: int) -> Iterator[NDArray[Any]]:
         source.release(0, stop)
 
 
+def made_up_samples(schema: Schema, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features (samples, *input_shape), spread like preprocessed ones, and labels (samples,), on the default device."""
+    return torch.randn(samples, *schema.input_shape), torch.arange(samples) % len(schema.classes)
+
+
 def step_memory(
     params: Params, schema: Schema, part: int, workers: int, device: str
 ) -> tuple[StepMemory, tuple[str, ...]]:
@@ -64,9 +70,6 @@ def step_memory(
         model = build_model(params.model, schema)
         return model, build_optimizer(params.optimizer, model)
 
-    def make_batch(samples: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.randn(samples, *schema.input_shape), torch.arange(samples) % len(schema.classes)
-
     with torch.random.fork_rng(devices=[]):
         inexact = inexact_layers(build()[0])
-    return StepMemory(build, build_loss(params.model), make_batch, part, workers, device), inexact
+    return StepMemory(build, build_loss(params.model), partial(made_up_samples, schema), part, workers, device), inexact

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tasks.training.cuda_allocator import MIB, CachingAllocator, OutOfLimitError, reserved_bytes, rounded
+from tasks.training.cuda_allocator import MIB, Block, CachingAllocator, OutOfLimitError, reserved_bytes, rounded
 
 
 @pytest.mark.parametrize(("size", "taken"), [(1, 512), (512, 512), (513, 1024), (3 * MIB, 3 * MIB), (0, 0)])
@@ -131,7 +131,7 @@ def test_nothing_is_lost_over_a_long_random_program() -> None:
     """After everything is freed all segments are whole again, so that all of them can be given back."""
     numbers = random.Random(3)
     allocator = CachingAllocator()
-    alive = []
+    alive: list[Block] = []
     live = 0
     for _ in range(3000):
         if alive and numbers.random() < 0.5:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -42,13 +44,14 @@ def test_a_sparse_gradient_counts() -> None:
 
 
 def test_births_are_told_by_module_in_forward_and_in_backward() -> None:
-    model = nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.ReLU(), nn.Linear(8, 2)))
+    last = nn.Linear(8, 2)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.ReLU(), last))
     modules = Modules(model)
     with modules, Ledger(modules) as ledger:
         outputs = model(torch.rand(3, 4))
         loss = outputs.square().sum()
         torch.autograd.backward(loss)
-    weight = model[1][1].weight.grad
+    weight = last.weight.grad
     assert weight is not None
     places = {number: ledger.places[number] for number in range(len(ledger.sizes))}
     assert places[min(ledger.numbers_of([outputs]))] == ("1.1", True)
@@ -84,7 +87,7 @@ def test_no_hook_is_left_behind() -> None:
 
 
 def test_modules_of_a_compiled_model_have_the_names_of_the_original() -> None:
-    model = torch.compile(nn.Sequential(nn.Linear(2, 2)), backend="eager")
+    model: Any = torch.compile(nn.Sequential(nn.Linear(2, 2)), backend="eager")
     modules = Modules(model)
     with torch.compiler.set_stance("force_eager"), modules, Ledger(modules) as ledger:
         outputs = model(torch.zeros(1, 2))

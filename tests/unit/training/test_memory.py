@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -74,7 +75,9 @@ def allocated(build: Build, batch: MakeBatch, samples: int, part: int, loss: Los
     resident = [features, labels, *model.parameters(), *model.buffers()]
     for state in optimizer.state.values():
         resident += [value for value in state.values() if isinstance(value, torch.Tensor)]
-    before = sum({tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in resident}.values())
+    before: int = sum(
+        {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in resident}.values()
+    )
     return before + peak_allocated_bytes(lambda: step(features, labels))
 
 
@@ -97,7 +100,7 @@ def test_the_predicted_peak_is_what_the_allocator_sees(
     samples: int,
     part: int,
     kind: type[torch.optim.Optimizer],
-    arguments: dict[str, float],
+    arguments: dict[str, Any],
 ) -> None:
     memory = predictor(model, batch, part, kind, **arguments)
     found = memory.peak_bytes(samples, part > samples)
@@ -177,7 +180,7 @@ def test_a_branch_between_the_traced_sizes_is_found_at_once() -> None:
 def test_a_branch_to_what_fake_tensors_cant_do_ends_in_real_steps() -> None:
     class Late(ReadsAValue):
         def forward(self, features: torch.Tensor) -> torch.Tensor:
-            return super().forward(features) if len(features) > 20 else self.layers(features)  # type: ignore[no-any-return]
+            return super().forward(features) if len(features) > 20 else self.layers(features)
 
     memory = predictor(Late, rows, 64)
     assert memory.confirm(20)

@@ -6,6 +6,7 @@ import hashlib
 import pickle
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def fingerprint(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
         [id(parameter) for parameter in model.parameters()],
         torch.get_rng_state().numpy().tobytes(),
         random.getstate(),
-        np.random.get_state()[1].tobytes(),  # type: ignore[union-attr]
+        np.random.get_state(legacy=False)["state"]["key"].tobytes(),
     )
     return hashlib.sha256(pickle.dumps(everything)).hexdigest()
 
@@ -87,7 +88,7 @@ def test_a_compiled_model_is_still_compiled_afterwards(make: Callable[[], nn.Mod
         return graph.forward
 
     model = make()
-    fast = torch.compile(model, backend=backend)
+    fast: Any = torch.compile(model, backend=backend)
     optimizer = torch.optim.SGD(fast.parameters(), lr=0.1)
     memory = StepMemory(copies_of(fast, optimizer), cross_entropy, batch, 64)
     plain = StepMemory(copies_of(model, torch.optim.SGD(model.parameters(), lr=0.1)), cross_entropy, batch, 64)
@@ -100,7 +101,7 @@ def test_a_compiled_model_is_still_compiled_afterwards(make: Callable[[], nn.Mod
 
 def test_a_model_that_was_compiled_before_runs_compiled_code_afterwards() -> None:
     torch._dynamo.reset()
-    fast = torch.compile(convolutional(), backend="aot_eager")
+    fast: Any = torch.compile(convolutional(), backend="aot_eager")
     optimizer = torch.optim.SGD(fast.parameters(), lr=0.1)
     features = images(8)[0]
     fast(features)
