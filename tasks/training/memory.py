@@ -22,7 +22,7 @@ from tasks.training.allocated import with_peak
 from tasks.training.cuda_allocator import reserved_bytes
 from tasks.training.factories import in_one_line
 from tasks.training.recording import Recording, Segment, record_step
-from tasks.training.replay import NotAlikeError, Replay, are_alike
+from tasks.training.replay import NotAlikeError, Replay, are_alike, has_twin_passes
 from tasks.training.step import Loss, inexact_layers
 from tasks.training.subject import Build, copies_of, untouched_surroundings, update_as_on_cuda
 
@@ -115,7 +115,9 @@ class StepMemory:
                         self._each[samples] = Replay(self._trace((samples,)), self.part)
                     return self._each[samples]
                 if self._replay is None:
-                    self._replay = Replay(self._trace(TRACED_SAMPLES), self.part)
+                    (first,) = self._trace(TRACED_SAMPLES[:1])
+                    rest = self._trace(TRACED_SAMPLES[1:], "single" if has_twin_passes(first) else "accumulating")
+                    self._replay = Replay([first, *rest], self.part)
                 return self._replay
             except NotAlikeError:
                 self._trace_each_from_now_on()
@@ -138,18 +140,14 @@ class StepMemory:
         self._known.clear()
 
     def _trace(self, sizes: Sequence[int], last: Segment = "update") -> list[Recording]:
-        """Recordings of fake steps with these numbers of samples, all but the first without updates."""
-        recordings: list[Recording] = []
+        """Recordings of fake steps with these numbers of samples, as far as to the segment `last`."""
         until = time.process_time() + TRACING_SECONDS
         with untouched_surroundings(), FakeTensorMode():
             model, optimizer, device = self._fake_subject()
             if any(isinstance(module, nn.RNNBase) for module in model.modules()):
                 raise OpaqueWorkspaceError("recurrent layers have workspaces that are in no tensor")
             least = 2 if inexact_layers(model) else 1  # these layers refuse a lone sample
-            for size in reversed(sizes):  # the optimizer's state comes with the last
-                end = last if size == sizes[0] else "accumulating"
-                recordings.append(self._record(model, optimizer, device, max(least, size), end, until))
-        return recordings[::-1]
+            return [self._record(model, optimizer, device, max(least, size), last, until) for size in sizes]
 
     def _record(
         self,

@@ -38,8 +38,8 @@ class Replay:
 
     A single recording is good for its own number only. With two every storage is a line; with three it is a parabola,
     which is a line again unless samples are put in relation to each other. The first recording has the optimizer's
-    updates, which don't depend on the samples. `part` samples lie on the device while passes run. Raises
-    `NotAlikeError`.
+    updates, which don't depend on the samples; the others need no accumulating pass if it is the twin of the single
+    one. `part` samples lie on the device while passes run. Raises `NotAlikeError`.
     """
 
     def __init__(self, recordings: Sequence[Recording], part: int) -> None:
@@ -52,6 +52,9 @@ class Replay:
         known = enumerate(zip(*(recording.sizes for recording in recordings), strict=False))
         # Most storages don't depend on the samples (and those of the updates are in the first recording alone).
         self._growing = {number: sizes for number, sizes in known if len(set(sizes)) > 1}
+        if any("accumulating" not in recording.segments for recording in recordings[1:]):
+            twins = zip(_births(self.first, "single"), _births(self.first, "accumulating"), strict=True)
+            self._growing |= {twin: self._growing[number] for number, twin in twins if number in self._growing}
         self._programs = {accumulating: _program(self.first, accumulating) for accumulating in (False, True)}
 
     @classmethod
@@ -129,6 +132,22 @@ def are_alike(one: Recording, other: Recording) -> bool:
         return False
     born = sum(event >= 0 for segment in common for event in one.segments[segment])
     return one.kinds[:born] == other.kinds[:born] and one.modules[:born] == other.modules[:born]
+
+
+def has_twin_passes(recording: Recording) -> bool:
+    """Does the accumulating pass make the same storages in the same order as the single one, by size and module?
+
+    It doesn't where a gradient is copied when it is the first.
+    """
+    single, accumulating = (
+        [(recording.sizes[number], recording.modules[number]) for number in _births(recording, segment)]
+        for segment in PASSES
+    )
+    return single == accumulating
+
+
+def _births(recording: Recording, segment: Segment) -> list[int]:
+    return [event for event in recording.segments[segment] if event >= 0]
 
 
 def _ordered(events: Sequence[int]) -> list[int]:

@@ -14,7 +14,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tasks.training.recording import Kind, Recording, Segment, record_step
-from tasks.training.replay import NotAlikeError, Replay, are_alike
+from tasks.training.replay import NotAlikeError, Replay, are_alike, has_twin_passes
 from tests.support.zoo import Transformer, WithOwnFunction, convolutional, images, perceptron, resnet20, rows, texts
 
 Batch = Callable[[int], tuple[Any, Any]]
@@ -65,6 +65,10 @@ def made(samples: int, sizes: list[int], kinds: list[Kind], **segments: tuple[in
     return Recording(samples, tuple(sizes), tuple(kinds), tuple(f"m{n}" for n in range(len(sizes))), every)
 
 
+def passes(recording: Recording) -> list[int]:
+    return [event for events in recording.segments.values() for event in events if event >= 0]
+
+
 def small_step(samples: int, of_activation: int | None = None) -> Recording:
     """Parameters 100, inputs 2 a sample, an activation of 10 a sample, gradients 100, state 50."""
     activation = 10 * samples if of_activation is None else of_activation
@@ -92,6 +96,20 @@ def test_a_peak_is_the_largest_of_all_phases_with_what_is_alive_then() -> None:
     assert many.breakdown | {"activations": 1000, "gradients": 100, "parameters": 100} == many.breakdown
     # Gradients of an earlier pass, and those of this one until they are added: 100 + 2 + 50 + 100 + 100.
     assert replay.peak(1, True).bytes == 352
+
+
+def test_passes_that_are_twins_are_recorded_once_at_the_other_sizes() -> None:
+    full = [recorded(perceptron, rows, samples, "AdamW") for samples in (4, 7, 12)]
+    assert has_twin_passes(full[0])
+    single = [replace(one, segments={name: one.segments[name] for name in ("setup", "single")}) for one in full[1:]]
+    cut = [replace(one, sizes=one.sizes[: len(passes(one))], kinds=one.kinds[: len(passes(one))]) for one in single]
+    short = Replay([full[0], *cut], part=0)
+    for accumulating in (False, True):
+        assert short.peak(500, accumulating) == Replay(full, part=0).peak(500, accumulating)
+
+
+def test_a_pass_that_copies_its_first_gradients_has_no_twin() -> None:
+    assert not has_twin_passes(small_step(4))
 
 
 def test_inputs_are_those_of_the_whole_part() -> None:
