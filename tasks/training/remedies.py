@@ -19,7 +19,7 @@ from tasks.training.memory import StepMemory
 
 
 def possible_remedies(params: Params, schema: Schema, part: int, workers: int, device: str) -> list[Remedy]:
-    """The changes that lower the peak of a pass of one sample, and all of them together."""
+    """The changes that lower the peak of a pass of one sample, and all together where that is better than each."""
 
     def peak_with(
         optimizer: Optimizer = params.optimizer,
@@ -45,17 +45,20 @@ def possible_remedies(params: Params, schema: Schema, part: int, workers: int, d
     present = params.optimizer
     plain = Optimizer(name="sgd", learning_rate=present.learning_rate)
     each_alone = present.model_copy(update={"arguments": present.arguments | {"foreach": False}})
-    now = peak_with()
-    peaks = {
+    alone = {
         "optimizer.name: sgd, without arguments": peak_with(plain),
         "optimizer.arguments: {foreach: false}": peak_with(each_alone),
         "activation checkpointing of the model's children (torch.utils.checkpoint)": peak_with(
             change=checkpoint_children
         ),
         "a model in bfloat16": peak_with(dtype=torch.bfloat16),
-        "sgd, activation checkpointing and bfloat16 together": peak_with(plain, checkpoint_children, torch.bfloat16),
     }
-    return [Remedy(change, peak) for change, peak in peaks.items() if peak is not None and (now is None or peak < now)]
+    together = peak_with(plain, checkpoint_children, torch.bfloat16)
+    now = peak_with()
+    helpful = [Remedy(change, peak) for change, peak in alone.items() if peak is not None and (not now or peak < now)]
+    if together is not None and all(together < remedy.peak_bytes for remedy in helpful):
+        helpful.append(Remedy("sgd, activation checkpointing and bfloat16 together", together))
+    return helpful
 
 
 def checkpoint_children(model: nn.Module) -> None:

@@ -81,7 +81,9 @@ def test_a_device_for_which_not_one_sample_fits_is_one_line_with_needed_and_avai
     with pytest.raises(RetrainingError, match=r"batch.device_memory: one sample .* needs .* has 1000 B") as error:
         fit(run, batch={"device_memory": 1000, "headroom": 0.0})
     assert "\n" not in str(error.value)
-    assert re.search(r"what would take less: .* bytes, still too much\), .*a smaller model$", str(error.value))
+    assert re.search(r"what would take less: a model in bfloat16 \(\d+ bytes\), a smaller model$", str(error.value))
+    with pytest.raises(RetrainingError, match=r"a model in bfloat16 \(\d+ bytes, still too much\), a smaller model$"):
+        fit(run, batch={"device_memory": 100, "headroom": 0.0})
 
 
 def test_mean_and_scale_are_fitted_on_training_rows_only_and_kept(run: Run) -> None:
