@@ -91,6 +91,7 @@ class Batch(Section):
     size: CountOrAuto = 256
     device_memory: BytesOrAuto = 6_000_000
     headroom: Share = 0.02
+    strategy: Literal["largest", "fastest"] = "largest"
 
 
 class Pretrain(Section):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tasks.config import Params
-from tasks.decisions.batch_plan import NothingFitsError, part_of, plan_batch
+from tasks.decisions.batch_plan import NothingFitsError, Remedy, in_order, part_of, plan_batch
 from tasks.decisions.batch_size import batch_size_from_quality
 from tasks.errors import RetrainingError
 from tasks.journal import Journal
@@ -14,40 +16,58 @@ from tasks.records import BatchPlan, Branch, Measurement, Run, StoragePlan
 from tasks.storage.description import describe_source
 from tasks.training.device import check_workers, choose_device, device_memory_bytes
 from tasks.training.fit import measure_quality, step_memory, write_preprocessing
+from tasks.training.remedies import possible_remedies
+from tasks.training.speed import Trial, samples_per_second
 
 
 def fit_batch(
     params: Params, run: Run, measurement: Measurement, plan: StoragePlan, branch: Branch, workers: int
 ) -> BatchPlan:
     """The batch plan of a branch. Raises `RetrainingError` where not even one sample fits the device."""
-    spec = describe_source(params, run, measurement, plan)
+    spec, schema = describe_source(params, run, measurement, plan), measurement.schema
     samples = write_preprocessing(run.outputs / "preprocessing.json", spec)
     device = choose_device(params.cluster.device)
     check_workers(device, workers)
+
+    def time_sizes(sizes: Sequence[int]) -> dict[int, float]:
+        return samples_per_second(Trial(params, schema, device, tuple(sizes)), Path(run.root))
+
     asked, why = params.batch.size, None
     if asked == "auto":
-        why = batch_size_from_quality(measure_quality(spec), len(measurement.schema.classes), samples)
+        why = batch_size_from_quality(measure_quality(spec), len(schema.classes), samples)
         asked = why.size
     batch_size = min(asked, samples)
-    memory, inexact = step_memory(params, measurement.schema, part_of(batch_size, workers), workers)
+    part = part_of(batch_size, workers)
+    memory, inexact = step_memory(params, schema, part, workers, device)
     try:
         batch, decision = plan_batch(
             batch_size,
             workers,
-            memory.peak_bytes,
+            memory,
             device_memory_bytes(device, params.batch.device_memory, workers),
             params.batch.headroom,
-            lambda: memory.source,
             inexact,
             capped_from=asked if asked > samples else None,
+            samples_per_second=time_sizes if params.batch.strategy == "fastest" else None,
         )
     except NothingFitsError as error:
-        raise RetrainingError(
-            f"batch.device_memory: one sample of {measurement.manifest.path} needs {write_bytes(error.needed_bytes)} "
-            f"({error.needed_bytes:,} bytes) and the device has {write_bytes(error.available_bytes)} for it; use a "
-            "smaller model, an optimizer with less state, or a device with more memory"
-        ) from None
+        remedies = possible_remedies(params, schema, part, workers, device)
+        raise RetrainingError(_nothing_fits(measurement.manifest.path, error, remedies)) from None
     if why is not None:
         decision = replace(decision, because=f"{why.because}; {decision.because}", inputs=decision.inputs | why.inputs)
     Journal(run.journal).decide(decision, branch)
     return batch
+
+
+def _nothing_fits(data: str, error: NothingFitsError, remedies: Sequence[Remedy]) -> str:
+    """One line with what is needed, what there is, and what would help, best first."""
+    line = (
+        f"batch.device_memory: one sample of {data} needs {write_bytes(error.needed_bytes)} "
+        f"({error.needed_bytes:,} bytes) and the device has {write_bytes(error.available_bytes)} "
+        f"({error.available_bytes:,} bytes) for it"
+    )
+    said = []
+    for remedy in in_order(remedies, error.available_bytes):
+        enough = "" if remedy.peak_bytes <= error.available_bytes else ", still too much"
+        said.append(f"{remedy.change} ({remedy.peak_bytes:,} bytes{enough})")
+    return f"{line}; what would take less: {', '.join([*said, 'a smaller model'])}"

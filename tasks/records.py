@@ -158,6 +158,16 @@ class StoragePlan:
 
 
 @dataclass(frozen=True)
+class Peak:
+    """The most bytes that a training step has at one time, what they are for (parameters, gradients, activations, ...),
+    and what is at work then: a module of the model by its name, `loss` or `optimizer`."""
+
+    bytes: int
+    breakdown: dict[str, int]
+    module: str
+
+
+@dataclass(frozen=True)
 class BatchPlan:
     """How one global batch goes through the device.
 

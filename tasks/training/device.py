@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import Literal
@@ -14,15 +15,21 @@ from tasks.storage.memory_limits import available_memory_bytes
 # On a CPU the heap grows beyond the tensors in it by a factor that depends on the net; measured 1.1 to 4.5.
 CPU_HEAP_FACTOR = 2.0
 
+# What libraries take on a large CUDA device beside the tensors (workspaces of cuBLAS, cuDNN and NCCL, lazily loaded
+# kernels). The predicted peak has the allocator's fragmentation in it, but not these.
+CUDA_LIBRARY_BYTES = 256 << 20
+LARGE_CUDA_DEVICE_BYTES = 8 << 30
+
 _CUDA_QUERY = """
-import torch
+import json
 import sys
+import torch
 rooms = []
 for device in range(int(sys.argv[1])):
     free, total = torch.cuda.mem_get_info(device)
-    share = torch.cuda.get_per_process_memory_fraction(device)
-    rooms.append(min(free + torch.cuda.memory_reserved(device), int(share * total)))
-print(min(rooms))
+    reserved = torch.cuda.memory_reserved(device)
+    rooms.append((free, reserved, total, torch.cuda.get_per_process_memory_fraction(device)))
+print(json.dumps(rooms))
 """
 QUERY_SECONDS = 60.0
 
@@ -48,8 +55,8 @@ def check_workers(device: str, workers: int) -> None:
 def device_memory_bytes(device: str, setting: int | Literal["auto"], processes: int) -> int:
     """Bytes that each of `processes` workers may occupy on its device, the smallest of them.
 
-    CUDA is asked in a process of its own, so that the caller keeps no context on the device: free memory plus what the
-    allocator holds, capped by the process's fraction. On a CPU the processes share the memory that this one may use.
+    CUDA is asked in a process of its own, so that the caller keeps no context on the device. On a CPU the processes
+    share the memory that this one may use.
     """
     if setting != "auto":
         return setting
@@ -63,7 +70,15 @@ def device_memory_bytes(device: str, setting: int | Literal["auto"], processes: 
         )
         if found.returncode:
             raise RetrainingError(f"the memory of the CUDA device can't be read: {found.stderr.strip()[-300:]}")
-        return int(found.stdout)
+        return min(cuda_room_bytes(*room) for room in json.loads(found.stdout))
     if device == "mps":
-        return int(torch.mps.recommended_max_memory()) - int(torch.mps.driver_allocated_memory())
+        # What the driver holds for this process and no tensor uses is lost to it.
+        unused = torch.mps.driver_allocated_memory() - torch.mps.current_allocated_memory()
+        return int(torch.mps.recommended_max_memory()) - int(unused)
     return int(available_memory_bytes() / CPU_HEAP_FACTOR / processes)
+
+
+def cuda_room_bytes(free: int, reserved: int, total: int, fraction: float) -> int:
+    """What a process may have on a CUDA device: free memory and what its allocator holds, capped by its fraction."""
+    room = min(free + reserved, int(fraction * total))
+    return max(0, room - (CUDA_LIBRARY_BYTES if total >= LARGE_CUDA_DEVICE_BYTES else 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,14 @@ def _blocks(source: SampleSource, known: int) -> Iterator[NDArray[Any]]:
         source.release(0, stop)
 
 
-def step_memory(params: Params, schema: Schema, part: int, workers: int) -> tuple[StepMemory, tuple[str, ...]]:
+def made_up_samples(schema: Schema, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features (samples, *input_shape), spread like preprocessed ones, and labels (samples,), on the default device."""
+    return torch.randn(samples, *schema.input_shape), torch.arange(samples) % len(schema.classes)
+
+
+def step_memory(
+    params: Params, schema: Schema, part: int, workers: int, device: str
+) -> tuple[StepMemory, tuple[str, ...]]:
     """The predictor for this model and optimizer, and the layers for which splitting a batch is not exact."""
 
     def build() -> tuple[nn.Module, optim.Optimizer]:
@@ -64,4 +72,4 @@ def step_memory(params: Params, schema: Schema, part: int, workers: int) -> tupl
 
     with torch.random.fork_rng(devices=[]):
         inexact = inexact_layers(build()[0])
-    return StepMemory(build, build_loss(params.model), schema.input_shape, part, workers), inexact
+    return StepMemory(build, build_loss(params.model), partial(made_up_samples, schema), part, workers, device), inexact

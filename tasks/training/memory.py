@@ -1,28 +1,42 @@
-"""The memory that a training step will occupy, before it is run.
+"""The memory that a training step will occupy with any number of samples, before it is run.
 
-The step is traced under fake tensors, which have shapes and no bytes, at the very number of samples that is asked for:
-the peak is not a straight line in it, so that none is drawn. What fake tensors can't tell (operations whose result's
-shape depends on the data, the workspaces of recurrent layers) is run for real at two small sizes instead, and every
-storage is followed from one to the other. What a library allocates without a tensor is not seen.
+Small steps are traced under fake tensors, which have shapes and no bytes, and replayed with the number of samples that
+is asked for. Where fake tensors can't tell (operations whose result's shape depends on the data, the workspaces of
+recurrent layers) small real steps are run instead. `source` says which it was, `notes` what was noticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import accumulate, groupby
-from typing import Literal, NamedTuple
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
-from tasks.training.ledger import Ledger
-from tasks.training.merge import merged_tensors
+from tasks.records import Peak
+from tasks.training.allocated import with_peak
+from tasks.training.cuda_allocator import reserved_bytes
+from tasks.training.factories import in_one_line
+from tasks.training.recording import Recording, Segment, record_step
+from tasks.training.replay import NotAlikeError, Replay, are_alike, has_twin_passes
 from tasks.training.step import Loss, inexact_layers
+from tasks.training.subject import Build, copies_of, untouched_surroundings, update_as_on_cuda
 
-PROBED_SAMPLES = (8, 32)
-# What a kernel allocates for itself is not seen by a probe: 22 % of the peak of an LSTM on a CPU.
-PROBE_FACTOR = 1.4
+# Makes (features, labels) of so many samples.
+MakeBatch = Callable[[int], tuple[Any, Any]]
+
+# Unequal, and none of them the lone sample that some norms refuse; the third shows whether storages are lines.
+TRACED_SAMPLES = (4, 7, 12)
+# Real steps are to see what a model does with a few more samples, too.
+PROBED_SAMPLES = 32
+# Some models (a loop over time written in Python) take longer to trace than to run.
+TRACING_SECONDS = 20.0
+# Added where a model does other things with few samples than with many.
+UNLIKE_FACTOR = 1.1
 
 
 class StepMemory:
@@ -30,143 +44,186 @@ class StepMemory:
 
     Counted are the samples of the whole part, which lie on the device while its passes run, parameters, buffers,
     activations, gradients and the optimizer's state, and with several workers what they exchange gradients and weights
-    in. It is a later step that counts, when the optimizer has its state.
-
-    `build` makes a fresh model and its optimizer; it is called under the trace, and torch's random state is kept.
-    `part` is the number of samples that a worker takes of a batch. `source` is "trace", or "probe" once fake tensors
-    have failed.
+    in; on CUDA also what the allocator can't use for fragmentation. `part` is the number of samples that a worker
+    takes of a batch; `make_batch(n)` makes features and labels of n samples on torch's default device.
     """
 
     def __init__(
-        self,
-        build: Callable[[], tuple[nn.Module, torch.optim.Optimizer]],
-        loss: Loss,
-        input_shape: tuple[int, ...],
-        part: int,
-        workers: int,
+        self, build: Build, loss: Loss, make_batch: MakeBatch, part: int, workers: int = 1, device: str = "cpu"
     ) -> None:
         self.build = build
         self.loss = loss
-        self.input_shape = input_shape
+        self.make_batch = make_batch
         self.part = part
         self.workers = workers
+        self.device = device
         self.source: Literal["trace", "probe"] = "trace"
-        self._known: dict[tuple[int, bool], int] = {}
-        self._probed: dict[tuple[int, bool], _Step] = {}
+        self.notes: list[str] = []
+        self._replay: Replay | None = None
+        # One replay a size, once what small sizes tell of large ones is known to be wrong.
+        self._each: dict[int, Replay] | None = None
+        self._known: dict[tuple[int, bool], Peak] = {}
+        self._unseen = Unseen()
 
     def peak_bytes(self, samples: int, accumulating: bool) -> int:
         """The peak with `samples` samples a pass; `accumulating`: gradients of an earlier pass are there already."""
+        return self.peak(samples, accumulating).bytes
+
+    def peak(self, samples: int, accumulating: bool) -> Peak:
+        """The same, with what the bytes are for and what is at work then."""
         key = samples, accumulating
         if key not in self._known:
-            self._known[key] = self._trace(*key) or self._probe(*key)
+            replay = self._replay_of(samples)
+            found = replay.peak(samples, accumulating)
+            extra = {}
+            if self.source == "probe":
+                extra["workspaces"] = self._unseen.bytes(samples, found.bytes)
+            if self.device == "cuda":
+                program = replay.program(accumulating)
+                extra["fragmentation"] = max(0, reserved_bytes(replay.sizes(samples), program) - found.bytes)
+            whole = found.bytes + sum(extra.values())
+            self._known[key] = replace(found, bytes=whole, breakdown=found.breakdown | extra)
         return self._known[key]
 
-    def _trace(self, samples: int, accumulating: bool) -> int | None:
-        """The peak from fake tensors, or None where they can't tell."""
-        if self.source == "trace":
+    @property
+    def interacting(self) -> tuple[str, ...]:
+        """The modules in which each sample meets all the others, so that splitting a batch is not exact."""
+        return self._replay_of(self.part).interacting
+
+    def confirm(self, samples: int) -> bool:
+        """Does a step with `samples` samples do what was replayed for it? If not, each size is traced from now on."""
+        replay = self._replay_of(samples)
+        if self.source == "probe" or self._each is not None:
+            return True
+        try:
+            traced = self._trace((samples,), last="single")[0]
+        except Exception as error:  # a branch on the samples may lead to what fake tensors can't do
+            self._probe_from_now_on(error)
+            return False
+        replayed = zip(traced.sizes, replay.sizes(traced.samples), traced.kinds, strict=False)
+        if are_alike(replay.first, traced) and all(size == line or kind == "inputs" for size, line, kind in replayed):
+            return True
+        self._trace_each_from_now_on()
+        return False
+
+    def _replay_of(self, samples: int) -> Replay:
+        """What tells of a step with `samples` samples; the first way that works."""
+        while self.source == "trace":
             try:
-                with torch.random.fork_rng(devices=[]), FakeTensorMode():
-                    model, optimizer = self.build()
-                    if not any(isinstance(module, nn.RNNBase) for module in model.modules()):
-                        return self._run(model, optimizer, samples, accumulating).peak_bytes()
-            except Exception:  # whatever fake tensors can't do; real ones will say what is really wrong
-                pass
-            self.source = "probe"
-        return None
+                if self._each is not None:
+                    if samples not in self._each:
+                        self._each[samples] = Replay(self._trace((samples,)), self.part)
+                    return self._each[samples]
+                if self._replay is None:
+                    (first,) = self._trace(TRACED_SAMPLES[:1])
+                    rest = self._trace(TRACED_SAMPLES[1:], "single" if has_twin_passes(first) else "accumulating")
+                    self._replay = Replay([first, *rest], self.part)
+                return self._replay
+            except NotAlikeError:
+                self._trace_each_from_now_on()
+            except Exception as error:  # whatever fake tensors can't do; real ones will say what is really wrong
+                self._probe_from_now_on(error)
+        if self._replay is None:
+            with untouched_surroundings():
+                self._replay = self._probe()
+        return self._replay
 
-    def _probe(self, samples: int, accumulating: bool) -> int:
-        """The peak from real steps, with an allowance.
+    def _trace_each_from_now_on(self) -> None:
+        self.notes.append("the model does other things with other numbers of samples, so that each is traced by itself")
+        self._each = {}
+        self._known.clear()
 
-        Many samples are not run, but figured from two smaller sizes at which the model does the same things; where it
-        never does (a branch on the samples), the sizes grow up to the one that is asked for.
-        """
-        small, large = PROBED_SAMPLES
-        while large < samples:
-            first, second = self._measured(small, accumulating), self._measured(large, accumulating)
-            step = _extrapolated(first, second, (samples - small) / (large - small))
-            if step is not None:
-                return step.peak_bytes(PROBE_FACTOR)
-            small, large = large, 2 * large
-        return self._measured(samples, accumulating).peak_bytes(PROBE_FACTOR)
+    def _probe_from_now_on(self, error: Exception) -> None:
+        self.notes.append(f"fake tensors can't tell, so that small steps were run: {in_one_line(error)}")
+        self.source = "probe"
+        self._replay = None
+        self._known.clear()
 
-    def _measured(self, samples: int, accumulating: bool) -> _Step:
-        key = samples, accumulating
-        if key not in self._probed:
-            with torch.random.fork_rng(devices=[]):
-                self._probed[key] = self._run(*self.build(), *key)
-        return self._probed[key]
+    def _trace(self, sizes: Sequence[int], last: Segment = "update") -> list[Recording]:
+        """Recordings of fake steps with these numbers of samples, as far as to the segment `last`."""
+        until = time.process_time() + TRACING_SECONDS
+        with untouched_surroundings(), FakeTensorMode():
+            model, optimizer, device = self._fake_subject()
+            if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+                raise OpaqueWorkspaceError("recurrent layers have workspaces that are in no tensor")
+            least = 2 if inexact_layers(model) else 1  # these layers refuse a lone sample
+            return [self._record(model, optimizer, device, max(least, size), last, until) for size in sizes]
 
-    def _run(self, model: nn.Module, optimizer: torch.optim.Optimizer, samples: int, accumulating: bool) -> _Step:
-        if inexact_layers(model):
-            samples = max(2, samples)  # these layers refuse a lone sample
-        ledger = Ledger()
-        with ledger:
-            ledger.note(*model.parameters(), *model.buffers())
-            _prime(model, optimizer)
-            exchanged = _exchange_buffers(model, optimizer) if self.workers > 1 else []
-            features = torch.zeros(max(self.part, samples), *self.input_shape)
-            labels = torch.zeros(len(features), dtype=torch.int64)
-            ledger.restart()
-            before = ledger.live_bytes
-            for _ in range(2 if accumulating else 1):
-                torch.autograd.backward(self.loss(model(features[:samples]), labels[:samples]))
-            passes = ledger.events
-            ledger.restart()
-            optimizer.step()
-            del exchanged
-        return _Step(before, passes, ledger.peak_bytes)
+    def _record(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        device: torch.device,
+        samples: int,
+        last: Segment = "update",
+        until: float | None = None,
+    ) -> Recording:
+        def make_batch() -> tuple[Any, Any]:
+            with device:
+                return self.make_batch(samples)
 
+        return record_step(model, optimizer, self.loss, make_batch, samples, self.workers, last, until)
 
-class _Step(NamedTuple):
-    """Bytes that are there before a step, its passes' births and deaths, and the peak while the optimizer updates."""
+    def _fake_subject(self) -> tuple[nn.Module, torch.optim.Optimizer, torch.device]:
+        """A fake model and its optimizer, on the device if fake tensors can be there, else on the CPU."""
+        device, cpu = torch.device(self.device), torch.device("cpu")
+        try:
+            # It is built where it is to be: fake tensors can't be moved.
+            with device:
+                return *self.build(), device
+        except Exception:  # fake tensors on CUDA need a torch that was built for it
+            pass
+        try:
+            model, optimizer = self.build()
+        except Exception:  # a factory that looks at its own values can't be run under fake tensors, but copied
+            with unset_fake_temporarily():
+                real = self.build()
+            model, optimizer = copies_of(*real)()
+        if device.type == "cuda":
+            update_as_on_cuda(optimizer)
+        return model, optimizer, cpu
 
-    before: int
-    passes: list[int]
-    update: int
-
-    def peak_bytes(self, factor: float = 1.0) -> int:
-        """The most bytes at one time; those of the passes are multiplied with `factor`."""
-        return max(round(factor * (self.before + max(accumulate(self.passes), default=0))), self.update)
-
-
-def _extrapolated(small: _Step, large: _Step, times: float) -> _Step | None:
-    """The step as far beyond the small one as `times` the way to the large one; None if they didn't do the same things.
-
-    Every storage grows along a line of its own. Their sum's peak doesn't: what is small with few samples and hides
-    behind the gradients may be the most with many.
-    """
-
-    def beyond(first: int, second: int) -> int:
-        return round(first + (second - first) * times)
-
-    if len(small.passes) != len(large.passes):
-        return None
-    pairs = list(zip(_ordered(small.passes), _ordered(large.passes), strict=True))
-    if any((first > 0) != (second > 0) for first, second in pairs):
-        return None
-    return _Step(beyond(small.before, large.before), [beyond(*pair) for pair in pairs], large.update)
-
-
-def _ordered(events: list[int]) -> list[int]:
-    """The same events with every run of deaths sorted: those that come at once have no order of their own."""
-    ordered: list[int] = []
-    for is_death, run in groupby(events, key=lambda event: event <= 0):
-        together = list(run)
-        ordered += sorted(together) if is_death else together
-    return ordered
-
-
-def _prime(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Have the optimizer make its state, as it is from the second step on."""
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    def _probe(self) -> Replay:
+        """Replays real steps; on the CPU, wherever training runs."""
+        largest = max(TRACED_SAMPLES[-1], min(PROBED_SAMPLES, self.part))
+        recordings: list[Recording] = []
+        for samples in (*TRACED_SAMPLES[:2], largest):
+            cpu = torch.device("cpu")
+            recording, allocated = with_peak(partial(self._record, *self.build(), cpu, samples))
+            self._unseen.note(recording, allocated)
+            recordings.append(recording)
+        try:
+            return Replay(recordings, self.part)
+        except NotAlikeError:
+            self.notes.append("the model does other things with other numbers of samples; a tenth was added")
+            self._unseen.factor = UNLIKE_FACTOR
+            return Replay.of_unlike(recordings[1], recordings[2], self.part)
 
 
-def _exchange_buffers(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """The buckets that gradients are averaged in, and the flat buffer of a merge of weights."""
-    merged = sum(tensor.numel() for tensor in merged_tensors(model, optimizer))
-    buckets = [torch.empty_like(parameter) for parameter in model.parameters() if parameter.requires_grad]
-    return [torch.empty(merged), *buckets]
+class OpaqueWorkspaceError(Exception):
+    """A model has layers whose workspaces fake tensors don't know."""
+
+
+class Unseen:
+    """Bytes that were allocated in real steps and are in no tensor, by the samples of a pass."""
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+        self.measured: list[tuple[int, int]] = []
+
+    def note(self, recording: Recording, allocated: int) -> None:
+        """`allocated` is the most that was allocated at one time while `recording` was made, beyond the parameters."""
+        live = most = 0
+        for event in (event for segment in recording.segments.values() for event in segment):
+            number = event if event >= 0 else ~event
+            if recording.kinds[number] != "parameters":
+                live += recording.sizes[number] if event >= 0 else -recording.sizes[number]
+                most = max(most, live)
+        self.measured.append((recording.samples, max(0, allocated - most)))
+
+    def bytes(self, samples: int, peak: int) -> int:
+        """What is to be added to a peak of `peak` bytes: on the line through the two largest sizes, never less than
+        was measured."""
+        (small, few), (large, many) = self.measured[-2:]
+        grown = few + (many - few) * (samples - small) // (large - small)
+        return max(grown, many if samples >= large else 0, 0) + round(peak * (self.factor - 1.0))

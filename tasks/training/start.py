@@ -92,8 +92,6 @@ def _give_back(launcher: subprocess.Popen[str]) -> None:
 
 
 def _start(root: Path) -> subprocess.Popen[str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW"))}
-    paths = [str(root), str(CODE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         [sys.executable, "-m", "tasks.training.launch"],
         stdin=subprocess.PIPE,
@@ -101,10 +99,17 @@ def _start(root: Path) -> subprocess.Popen[str]:
         stderr=subprocess.DEVNULL,
         text=True,
         cwd=root,
-        env=kept | {"PYTHONPATH": os.pathsep.join(paths)},
+        env=worker_environment(root),
         start_new_session=True,
         preexec_fn=die_with_parent,
     )
+
+
+def worker_environment(root: Path) -> dict[str, str]:
+    """The environment of processes that train: theirs is the project and this code, and no tracking."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW"))}
+    paths = [str(root), str(CODE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return kept | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _end(launcher: subprocess.Popen[str], busy: bool = False) -> None:

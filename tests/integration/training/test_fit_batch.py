@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,23 @@ def test_a_small_device_splits_it_and_what_is_run_fits(run: Run) -> None:
     assert batch.predicted_peak_bytes < whole
 
 
+def test_the_fastest_size_is_measured_and_the_figures_are_in_the_record(run: Run) -> None:
+    batch = fit(run, batch={"size": 32, "device_memory": "1 GiB", "strategy": "fastest"})
+    inputs = events_of(run, "decision")[-1]["inputs"]
+    assert inputs["strategy"] == "fastest"
+    rates = inputs["samples_per_second"]
+    assert list(rates) == ["32", "16", "8", "4", "2", "1"]
+    assert rates[str(batch.micro_batch)] == max(rates.values())
+
+
+def test_what_the_bytes_are_for_is_in_the_record(run: Run) -> None:
+    batch = fit(run, batch={"size": 32, "device_memory": "1 GiB"})
+    inputs = events_of(run, "decision")[-1]["inputs"]
+    assert sum(inputs["breakdown_bytes"].values()) == batch.predicted_peak_bytes
+    assert inputs["breakdown_bytes"]["parameters"] > 0
+    assert inputs["peak_module"]
+
+
 def test_a_batch_of_more_samples_than_there_are_is_capped_and_said(run: Run) -> None:
     batch = fit(run, batch={"size": 5000, "device_memory": "1 GiB"})
     assert 50 < batch.batch_size < 100
@@ -63,6 +81,9 @@ def test_a_device_for_which_not_one_sample_fits_is_one_line_with_needed_and_avai
     with pytest.raises(RetrainingError, match=r"batch.device_memory: one sample .* needs .* has 1000 B") as error:
         fit(run, batch={"device_memory": 1000, "headroom": 0.0})
     assert "\n" not in str(error.value)
+    assert re.search(r"what would take less: a model in bfloat16 \(\d+ bytes\), a smaller model$", str(error.value))
+    with pytest.raises(RetrainingError, match=r"a model in bfloat16 \(\d+ bytes, still too much\), a smaller model$"):
+        fit(run, batch={"device_memory": 100, "headroom": 0.0})
 
 
 def test_mean_and_scale_are_fitted_on_training_rows_only_and_kept(run: Run) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
 import pytest
 
-from tasks.decisions.batch_plan import NothingFitsError, part_of, part_sizes, plan_batch
-from tasks.records import BatchPlan, Decision
+from tasks.decisions.batch_plan import NothingFitsError, Remedy, in_order, part_of, part_sizes, plan_batch
+from tasks.records import BatchPlan, Decision, Peak
 
 FIXED_BYTES = 1000
 A_SAMPLE = 10
@@ -16,6 +19,30 @@ def peak_bytes(samples: int, accumulating: bool) -> int:
     return FIXED_BYTES + A_SAMPLE * samples + GRADIENT_BYTES * accumulating
 
 
+@dataclass
+class Predictor:
+    """Predicts by the formula above; of sizes in `doubtful` it finds when they are looked at that all take `more`."""
+
+    doubtful: tuple[int, ...] = ()
+    more: int = 0
+    source: str = "trace"
+    notes: list[str] = field(default_factory=list)
+    interacting: tuple[str, ...] = ()
+    asked: list[int] = field(default_factory=list)
+
+    def peak(self, samples: int, accumulating: bool) -> Peak:
+        self.asked.append(samples)
+        extra = self.more if self.notes else 0
+        return Peak(peak_bytes(samples, accumulating) + extra, {"activations": A_SAMPLE * samples}, "layers.3")
+
+    def confirm(self, samples: int) -> bool:
+        if samples not in self.doubtful or self.notes:
+            return True
+        self.notes.append("each size is traced by itself")
+        self.source = "probe"
+        return False
+
+
 def plan(
     batch_size: int,
     workers: int,
@@ -23,10 +50,11 @@ def plan(
     headroom: float = 0.0,
     inexact: tuple[str, ...] = (),
     capped_from: int | None = None,
+    memory: Predictor | None = None,
+    samples_per_second: Callable[[Sequence[int]], dict[int, float]] | None = None,
 ) -> tuple[BatchPlan, Decision]:
-    return plan_batch(
-        batch_size, workers, peak_bytes, budget_bytes, headroom, lambda: "trace", inexact, capped_from=capped_from
-    )
+    predictor = memory or Predictor()
+    return plan_batch(batch_size, workers, predictor, budget_bytes, headroom, inexact, capped_from, samples_per_second)
 
 
 def test_a_part_that_just_fits_is_one_pass() -> None:
@@ -81,14 +109,9 @@ def test_where_not_one_sample_fits_needed_and_available_bytes_are_told() -> None
 
 
 def test_few_predictions_are_asked_for() -> None:
-    asked: list[int] = []
-
-    def counted(samples: int, accumulating: bool) -> int:
-        asked.append(samples)
-        return peak_bytes(samples, accumulating)
-
-    plan_batch(100_000, 1, counted, peak_bytes(777, True), 0.0, lambda: "trace")
-    assert len(asked) < 25
+    memory = Predictor()
+    plan(100_000, 1, peak_bytes(777, True), memory=memory)
+    assert len(set(memory.asked)) < 25
 
 
 def test_a_capped_batch_and_inexact_layers_are_said() -> None:
@@ -104,15 +127,78 @@ def test_inexact_layers_are_no_matter_in_one_pass() -> None:
     assert "not exact" not in decision.because
 
 
-def test_the_source_is_the_one_after_predicting() -> None:
-    source = ["trace"]
-
-    def failing(samples: int, accumulating: bool) -> int:
-        source[0] = "probe"
-        return peak_bytes(samples, accumulating)
-
-    batch, decision = plan_batch(4, 1, failing, 10**6, 0.0, lambda: source[0])
+def test_a_size_that_is_not_confirmed_is_planned_again_with_what_is_known_then() -> None:
+    memory = Predictor(doubtful=(20,), more=100)
+    batch, decision = plan(40, 1, peak_bytes(20, True), memory=memory)
+    assert (batch.passes, batch.micro_batch) == (4, 10)
     assert batch.source == decision.inputs["source"] == "probe"
+    assert "each size is traced by itself" in decision.because
+
+
+def test_a_single_sample_is_confirmed_too_before_it_is_said_not_to_fit() -> None:
+    memory = Predictor(doubtful=(1,), more=-200)
+    assert plan(7, 1, peak_bytes(1, True) - 100, memory=memory)[0].passes == 1
+
+
+def test_a_lone_sample_has_no_gradients_of_an_earlier_pass() -> None:
+    with pytest.raises(NothingFitsError) as error:
+        plan(1, 1, 5)
+    assert error.value.needed_bytes == peak_bytes(1, False)
+
+
+def test_what_the_bytes_are_for_and_where_the_most_are_is_recorded() -> None:
+    _, decision = plan(64, 1, peak_bytes(20, True))
+    assert decision.inputs["breakdown_bytes"] == {"activations": A_SAMPLE * 16}
+    assert decision.inputs["peak_module"] == "layers.3"
+    assert "the most is needed in layers.3" in decision.because
+
+
+def test_samples_that_meet_each_other_are_said_if_the_batch_is_split() -> None:
+    memory = Predictor(interacting=("loss",))
+    assert "meet each other in loss" in plan(64, 1, peak_bytes(20, True), memory=memory)[1].because
+    whole = plan(64, 1, 10**6, memory=memory)[1]
+    assert "meet each other" not in whole.because
+    assert whole.inputs["interacting"] == ["loss"]
+
+
+def test_the_fastest_of_the_sizes_that_fit_is_taken_and_the_figures_are_recorded() -> None:
+    timed: list[list[int]] = []
+
+    def rates(sizes: Sequence[int]) -> dict[int, float]:
+        timed.append(list(sizes))
+        return {size: 1000.0 - abs(size - 25) for size in sizes}
+
+    batch, decision = plan(200, 1, 10**6, samples_per_second=rates)
+    assert timed == [[200, 100, 50, 25, 13, 7]]
+    assert (batch.micro_batch, batch.passes) == (25, 8)
+    assert batch.predicted_peak_bytes == peak_bytes(25, True)
+    assert decision.inputs["strategy"] == "fastest"
+    assert decision.inputs["samples_per_second"]["25"] == 1000
+    assert "25 is the fastest" in decision.because
+    assert plan(200, 1, 10**6)[1].inputs["strategy"] == "largest"
+
+
+def test_no_size_is_timed_that_does_not_fit_with_gradients_resident() -> None:
+    timed: list[int] = []
+
+    def rates(sizes: Sequence[int]) -> dict[int, float]:
+        timed.extend(sizes)
+        return dict.fromkeys(sizes, 1.0)
+
+    batch, _ = plan(4, 1, peak_bytes(4, False), samples_per_second=rates)
+    assert timed == []  # two samples with gradients take more than four without
+    assert batch.micro_batch == 4
+    plan(200, 1, peak_bytes(60, True), samples_per_second=rates)
+    assert timed == [50, 25, 13, 7, 4, 2]
+
+
+def test_of_equally_fast_sizes_the_larger_is_taken() -> None:
+    assert plan(64, 1, 10**6, samples_per_second=lambda sizes: dict.fromkeys(sizes, 5.0))[0].micro_batch == 64
+
+
+def test_remedies_that_are_enough_come_first_and_the_better_before_the_worse() -> None:
+    remedies = [Remedy("a", 50), Remedy("b", 10), Remedy("c", 90), Remedy("d", 60)]
+    assert [remedy.change for remedy in in_order(remedies, 55)] == ["b", "a", "d", "c"]
 
 
 @pytest.mark.parametrize("samples", range(1, 40))
