@@ -31,7 +31,7 @@ serve: venv  ## start Prefect's server, a worker and MLflow's UI on loopback; PR
 	@$(BIN)/python -m flows.serve --prefect-port $(PREFECT_PORT) --mlflow-port $(MLFLOW_PORT)
 
 test: venv  ## run the tests that need Python, git and make only
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
 bench: venv  ## measure the claims against their peers: all, or ONLY=operations
 	@$(BIN)/python -m benchmarks.run $(ONLY)

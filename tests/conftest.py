@@ -4,24 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
 
 import pytest
 
 LEFT_OUT = pytest.StashKey[Counter[str]]()
-# Made once a session, and slow to make: the tests that use one of them share a process.
-SHARED = ("default_run", "served")
+# What these files use is made once a session, and slow to make: they share a process.
+TOGETHER = {
+    "test_default_run.py": "the default run",
+    "test_what_runs_show.py": "the default run",
+    "test_resume.py": "the default run",
+    "test_deployments.py": "servers",
+    "test_serve.py": "servers",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[LEFT_OUT] = Counter()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        shared = [name for name in SHARED if name in fixtures]
-        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else str(item.path)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests of one file, and of files that go together, run in one process."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return TOGETHER.get(PurePath(file).name, file)
+
+    return ByFile(config, log)
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

@@ -3,11 +3,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tasks.command_line import read_arguments
 from tasks.errors import ParameterError, RetrainingError, complain
+from tasks.journal import Journal
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,3 +77,37 @@ def test_wrong_parameters_are_said_before_prefect_is_imported() -> None:
     )
     assert done.stdout.split() == ["2", "False", "False"]
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (
+            [("run_started", {"tags": {}}), ("run_ended", {"status": "FINISHED", "outcome": "target_reached"})],
+            "finished",
+        ),
+        ([("run_started", {"tags": {"started_by": "dvc repro"}})], "dvc repro"),
+    ],
+)
+def test_a_run_that_is_finished_or_of_a_pipeline_is_not_gone_on_with(
+    events: list[tuple[str, dict[str, Any]]], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "runs/20260101T000000-a"
+    folder.mkdir(parents=True)
+    (folder / "params.yaml").write_text("seed: 1\n")
+    for name, fields in events:
+        Journal(folder / "journal.jsonl").write(name, **fields)
+    with pytest.raises(ParameterError, match=said):
+        read_arguments(["--resume"])
+
+
+def test_a_run_that_was_killed_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "runs/20260101T000000-a"
+    folder.mkdir(parents=True)
+    (folder / "params.yaml").write_text("seed: 5\n")
+    journal = Journal(folder / "journal.jsonl")
+    journal.write("run_started", tags={})
+    journal.write("run_ended", status="KILLED", outcome="cancelled")
+    assert read_arguments(["--resume"]).params.seed == 5

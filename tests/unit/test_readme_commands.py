@@ -111,7 +111,7 @@ def test_a_make_target_runs_what_tests_run(target: str, command: str) -> None:
 
 
 def test_every_make_target_that_the_readme_names_exists() -> None:
-    named = set(re.findall(r"\bmake ([a-z][a-z-]+)", (ROOT / "README.md").read_text()))
+    named = set(re.findall(r"(?:`|^)make ([a-z][a-z-]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
     there = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {"run", "test", "serve"} <= named
     assert named <= there

@@ -192,3 +192,11 @@ def test_csv_files_with_gaps_and_a_text_column_are_trained_on_by_several_workers
     assert (result.mode, result.workers, result.accuracy) == ("distributed", 2, 1.0)
     weights = torch.load(result.checkpoint, weights_only=True)["model"]
     assert weights["head.0.weight"].shape[1] == 1 + 3
+
+
+def test_a_training_that_diverges_at_once_leaves_the_weights_that_it_began_with(run: Run) -> None:
+    params = params_of(optimizer={"learning_rate": 1e38}, model={"arguments": {"hidden": 8}})
+    result = train(params, run)
+    assert result.ended_by == "diverged"
+    left = torch.load(result.checkpoint, weights_only=True)["model"]
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in left.values())
