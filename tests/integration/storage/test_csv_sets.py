@@ -242,3 +242,19 @@ def test_measuring_keeps_nothing_on_disk_and_reads_in_blocks(tmp_path: Path, mon
     assert measured(root).manifest.rows == 60
     after = sorted(file for file in root.rglob("*") if file.is_file())
     assert [file.name for file in after if file not in before] == ["journal.jsonl"]
+
+
+def test_texts_of_the_test_set_do_not_make_categories_of_what_training_has_as_numbers(tmp_path: Path) -> None:
+    texts = colours(0, 8, size=[1.5, "large", *[2.5] * 6])
+    root = make_repository(
+        tmp_path, mine={"a.csv": csv(**colours(0, 40, size=[1.5] * 40))}, test={"t.csv": csv(**texts)}
+    )
+    with pytest.raises(ParameterError, match=r"data\.test_path: column 'size' has texts in test and numbers in mine"):
+        measured(root, params_of(test_path="test"))
+
+
+def test_a_label_that_hardly_repeats_is_no_class(tmp_path: Path) -> None:
+    lone = {"x": list(range(60)), "kind": [number / 7 for number in range(60)]}
+    root = make_repository(tmp_path, mine={"a.csv": csv(**lone)})
+    with pytest.raises(ParameterError, match=r"data\.label: 'kind' has 60 values in 60 rows of mine"):
+        measured(root)
