@@ -254,7 +254,7 @@ def test_texts_of_the_test_set_do_not_make_categories_of_what_training_has_as_nu
 
 
 def test_a_label_that_hardly_repeats_is_no_class(tmp_path: Path) -> None:
-    lone = {"x": list(range(60)), "kind": [number / 7 for number in range(60)]}
+    lone: dict[str, Any] = {"x": list(range(60)), "kind": [number / 7 for number in range(60)]}
     root = make_repository(tmp_path, mine={"a.csv": csv(**lone)})
     with pytest.raises(ParameterError, match=r"data\.label: 'kind' has 60 values in 60 rows of mine"):
         measured(root)
