@@ -25,9 +25,6 @@ HEARTBEAT_SECONDS = 30
 ENVIRONMENT = {
     "DO_NOT_TRACK": "true",
     "DVC_NO_ANALYTICS": "1",
-    # The embedded server ends by the same signal as the run where that is sent to both, as by Ctrl-C: what is to be
-    # said to it then is not tried for minutes.
-    "PREFECT_CLIENT_MAX_RETRIES": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -35,6 +32,9 @@ ENVIRONMENT = {
 }
 # The terminal shows the run itself; Prefect's log lines are kept with the flow run.
 QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL", "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL"}
+# The embedded server ends by the same signal as the run where that is sent to both, as by Ctrl-C: what is to be said to
+# it then is not tried for minutes.
+EMBEDDED = {"PREFECT_CLIENT_MAX_RETRIES": "1"}
 FLUSH_SECONDS = 15.0
 SETTLED_SECONDS = 1.0
 
@@ -50,7 +50,8 @@ class DirectRun:
 def begin(arguments: list[str]) -> DirectRun:
     """Check the command line (exit code 2 where it is wrong) and start what takes time."""
     found = read_arguments_or_exit(arguments)
-    for name, value in (ENVIRONMENT if found.debug else ENVIRONMENT | QUIET).items():
+    embedded = {} if "PREFECT_API_URL" in os.environ else EMBEDDED
+    for name, value in (ENVIRONMENT | embedded | ({} if found.debug else QUIET)).items():
         os.environ.setdefault(name, value)
     # Prefect passes the signal on after it has ended the flow; a plain exit then ends its server too.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
