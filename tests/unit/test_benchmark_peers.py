@@ -159,7 +159,7 @@ def test_bare_python_refuses_to_be_measured_with_mlflow_in_it(tmp_path: Path, mo
     monkeypatch.setitem(sys.modules, "mlflow", sys)
     file = tmp_path / "bare.json"
     file.write_text(json.dumps(bare_settings(tmp_path) | {"weights": str(tmp_path / "bare.pt")}))
-    with pytest.raises(AssertionError, match="bare Python has loaded .*mlflow"):
+    with pytest.raises(AssertionError, match=r"bare Python has loaded .*mlflow"):
         bare.main(str(file))
 
 
