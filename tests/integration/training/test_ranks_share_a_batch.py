@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from tasks.decisions.batch_plan import part_sizes
 from tasks.training.accuracy import accuracy
+from tasks.training.averaging import Team, Tried
+from tasks.training.batch_statistics import BatchStatistics
+from tasks.training.denominators import Loss, denominators
 from tasks.training.step import accumulate
 from tests.support.processes import run_ranks
 
@@ -30,35 +32,36 @@ def own_part(rank: int, ranks: int, count: int) -> slice:
     return slice(rank * count // ranks, (rank + 1) * count // ranks)
 
 
-def shared_gradient(rank: int, ranks: int, count: int, micro: int) -> tuple[int, list[float]]:
+def shared_gradient(rank: int, ranks: int, count: int, micro: int, loss: Loss) -> tuple[int, list[float]]:
     """This rank's samples, and the gradient that all ranks end with."""
     features, labels = samples(count)
     own = own_part(rank, ranks, count)
     model = net()
-    wrapped = DistributedDataParallel(model, broadcast_buffers=False)
-    size = own.stop - own.start
-    accumulate(
-        model,
-        wrapped,
-        nn.functional.cross_entropy,
-        features[own],
-        labels[own],
-        part_sizes(size, micro),
-        count,
-        float(ranks),
-    )
+    team = Team(model, rank, ranks)
+    sizes = part_sizes(own.stop - own.start, micro)
+    weights = denominators(loss, labels[own], sizes)
+    accumulate(model, BatchStatistics(model), loss, features[own], labels[own], sizes, weights, count)
+    team.meet(Tried(sum(weights)), count)
     grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    return size, torch.cat([grad.flatten() for grad in grads]).tolist()
+    return sum(sizes), torch.cat([grad.flatten() for grad in grads]).tolist()
 
 
 @pytest.mark.parametrize(("count", "ranks", "held"), [(11, 2, [5, 6]), (3, 4, [0, 1, 1, 1])])
-def test_the_shared_gradient_is_that_of_the_whole_batch(count: int, ranks: int, held: list[int]) -> None:
-    """Claim B5. Ranks hold unequal numbers of samples, in passes of unequal sizes; a rank may hold none."""
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.functional.cross_entropy,
+        nn.CrossEntropyLoss(ignore_index=0),
+        nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 7.0], dtype=torch.float64)),
+    ],
+)
+def test_the_shared_gradient_is_that_of_the_whole_batch(count: int, ranks: int, held: list[int], loss: Loss) -> None:
+    """Claim B5. Ranks hold unequal numbers of samples and valid targets, in passes of unequal sizes, or none."""
     features, labels = samples(count)
     model = net()
-    torch.autograd.backward(nn.functional.cross_entropy(model(features), labels))
+    torch.autograd.backward(loss(model(features), labels))
     expected = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
-    found = run_ranks(shared_gradient, ranks, count, 4)
+    found = run_ranks(shared_gradient, ranks, count, 4, loss)
     assert [size for size, _ in found] == held
     for _, gradient in found:
         assert float((torch.tensor(gradient, dtype=torch.float64) - expected).norm() / expected.norm()) < 1e-12
