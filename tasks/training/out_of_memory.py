@@ -40,6 +40,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return any(_says_so(each) for each in _chain(error))
 
 
+def in_one_line(error: BaseException) -> str:
+    """What the error says, which is how many bytes were asked for where the allocator knows."""
+    return " ".join(str(error).split())[:400] or type(error).__name__
+
+
 def free_what_it_holds(error: BaseException, device: torch.device) -> None:
     """Drop what the error's frames hold (the graph of the pass that failed) and give back what is cached.
 

@@ -14,7 +14,7 @@ from tasks.decisions.batch_plan import part_sizes
 from tasks.decisions.smaller_passes import smaller_micro_batch
 from tasks.errors import RetrainingError
 from tasks.training.averaging import Met, Tried
-from tasks.training.out_of_memory import free_what_it_holds, is_out_of_memory
+from tasks.training.out_of_memory import free_what_it_holds, in_one_line, is_out_of_memory
 
 
 class PeerOutOfMemoryError(RuntimeError):
@@ -72,7 +72,7 @@ class Recovery:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            why = " ".join(str(error).split()) or type(error).__name__
+            why = in_one_line(error)
             free_what_it_holds(error, self.device)
         smaller = smaller_micro_batch(max(sizes), tries)
         self.say(f"out of memory in passes of up to {max(sizes)} samples, the step is run again: {why}")

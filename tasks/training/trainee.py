@@ -10,12 +10,14 @@ import numpy as np
 import torch
 
 from tasks.decisions.batch_plan import part_sizes
+from tasks.decisions.smaller_passes import smaller_micro_batch
 from tasks.records import BatchPlan
 from tasks.storage.samples import Samples, SampleSource
 from tasks.training.accuracy import accuracy
 from tasks.training.averaging import Met, Team, Tried, meet_nobody
 from tasks.training.batch_statistics import BatchStatistics
 from tasks.training.denominators import Loss, denominators
+from tasks.training.out_of_memory import free_what_it_holds, in_one_line, is_out_of_memory
 from tasks.training.preprocessing import Preprocessing, apply
 from tasks.training.recovery import Recovery
 from tasks.training.step import accumulate
@@ -92,15 +94,20 @@ class Trainee:
     def evaluate(self) -> float:
         """The accuracy on the validation samples of all ranks; every rank gets the same value."""
         # No more at once than a pass of training may take: the plan is made for that.
-        blocks = (self._prepare(part) for block in self.source.validation() for part in self._passes(block))
-        return accuracy(self.model, blocks, self.classes, self.device)
+        most, tries = self.micro_batch, 0
+        while True:
+            try:
+                return accuracy(self.model, self._validation(most), self.classes, self.device)
+            except Exception as error:  # ranks meet behind all passes: this one may begin again
+                if not is_out_of_memory(error) or most == 1:
+                    raise
+                self.say(f"out of memory in an evaluation with {most} samples at once: {in_one_line(error)}")
+                free_what_it_holds(error, self.device)
+            most = smaller_micro_batch(most, tries)
+            tries += 1
 
-    def _passes(self, block: Samples) -> Iterator[Samples]:
-        start = 0
-        for size in part_sizes(len(block), self.micro_batch):
-            yield block.rows(np.arange(start, start + size))
-            start += size
-
+    def _validation(self, most: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return (self._prepare(part) for block in self.source.validation() for part in _passes(block, most))
     def _prepare(self, samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
         features = apply(self.preprocessing, samples.features)
         labels = torch.from_numpy(samples.labels)
@@ -154,6 +161,13 @@ class Trainee:
     def _ran_out(self, message: str) -> None:
         self.tally.failures += 1
         self.say(message)
+
+
+def _passes(block: Samples, most: int) -> Iterator[Samples]:
+    start = 0
+    for size in part_sizes(len(block), most):
+        yield block.rows(np.arange(start, start + size))
+        start += size
 
 
 @contextmanager
