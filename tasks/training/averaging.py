@@ -14,6 +14,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+# 4 MiB: a chunk is on its way while the next one is gathered. Measured with gloo on two cores: steps of a small net and
+# of a CNN take as long as with DistributedDataParallel, those of 16 MiB of gradients 2 % (2 ranks) to 10 % (4) longer.
+CHUNK_ELEMENTS = 2**20
+
 
 @dataclass(frozen=True)
 class Tried:
@@ -40,7 +44,7 @@ def meet_nobody(tried: Tried) -> Met:
 
 
 class Team:
-    """Adds up the gradients of all ranks in one persistent buffer, the size of the gradients.
+    """Adds up the gradients of all ranks in one persistent buffer, the size of the gradients, chunk by chunk.
 
     It is made at the start, before memory gets tight, and gives every rank the weights and buffers of rank 0.
     """
@@ -66,8 +70,8 @@ class Team:
         another one the sum is corrected. A parameter that no rank has a gradient for keeps none. Where a rank has
         failed, or there is no weight at all, the gradients are of no use.
         """
-        flat, presence = self.flat, []
-        offset = 0
+        flat, presence, sending = self.flat, [], []
+        offset = sent = 0
         for parameter in self.parameters:
             piece = flat[offset : offset + parameter.numel()]
             gradient = None if tried.proposal is not None else parameter.grad
@@ -77,12 +81,17 @@ class Team:
                 piece.copy_(gradient.to_dense().reshape(-1))
             presence.append(float(gradient is not None))
             offset += parameter.numel()
+            if offset - sent >= CHUNK_ELEMENTS:
+                sending.append(dist.all_reduce(flat[sent:offset], async_op=True))
+                sent = offset
         proposals = [0.0] * self.ranks
         if tried.proposal is not None:
             proposals[self.rank] = 1.0 + tried.proposal
         trailer = [*presence, tried.weight, *proposals]
         flat[self.elements :] = torch.tensor(trailer, dtype=flat.dtype)
-        dist.all_reduce(flat)
+        sending.append(dist.all_reduce(flat[sent:], async_op=True))
+        for work in sending:
+            work.wait()
         *presence, weight = flat[self.elements : len(flat) - self.ranks].tolist()
         found = flat[len(flat) - self.ranks :].tolist()
         met = Met(weight, tuple(round(value) - 1 if value else None for value in found))
@@ -96,10 +105,10 @@ class Team:
         offset = 0
         for parameter, ranks in zip(self.parameters, presence, strict=True):
             piece = self.flat[offset : offset + parameter.numel()].view(parameter.shape)
-            if ranks and (parameter.grad is None or parameter.grad.is_sparse):
-                parameter.grad = torch.empty_like(parameter)
-            if ranks and parameter.grad is not None:
-                parameter.grad.copy_(piece)
+            if ranks and parameter.dtype == piece.dtype and parameter.is_contiguous():
+                parameter.grad = piece  # until the next step, which has gradients of its own again
+            elif ranks:
+                parameter.grad = torch.empty_like(parameter).copy_(piece)
             offset += parameter.numel()
 
 

@@ -55,6 +55,25 @@ class BatchStatistics:
             yield
 
 
+class OwnBatchNorm(nn.SyncBatchNorm):
+    """A SyncBatchNorm that asks no other rank."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = nn.modules.batchnorm._BatchNorm.forward(self, input)
+        return outputs
+
+
+def keep_statistics_to_a_rank(model: nn.Module) -> None:
+    """Let no layer wait for other ranks within a pass.
+
+    Ranks differ in how many passes they run, run some of them again, and in asynchronous mode hear nothing of each
+    other: a SyncBatchNorm would wait for ever. Its statistics are merged with the other buffers, as BatchNorm's are.
+    """
+    for module in model.modules():
+        if type(module) is nn.SyncBatchNorm:
+            module.__class__ = OwnBatchNorm
+
+
 def _before(layer: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
     features = inputs[0]
     if not layer.training or features.numel() > features.shape[1]:

@@ -108,6 +108,7 @@ class Trainee:
 
     def _validation(self, most: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         return (self._prepare(part) for block in self.source.validation() for part in _passes(block, most))
+
     def _prepare(self, samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
         features = apply(self.preprocessing, samples.features)
         labels = torch.from_numpy(samples.labels)

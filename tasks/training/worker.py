@@ -19,6 +19,7 @@ from tasks.record_files import read_record, write_record
 from tasks.records import PhaseResult
 from tasks.storage.source import open_source
 from tasks.training.averaging import Team
+from tasks.training.batch_statistics import keep_statistics_to_a_rank
 from tasks.training.calibration import CALIBRATED_AGAIN, calibrate_for
 from tasks.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tasks.training.factories import build_loss, build_model, build_optimizer
@@ -65,6 +66,7 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
     preprocessing = read_record(Path(job.preprocessing), Preprocessing)
     seed_everything(job.params.seed)
     model = build_model(job.params.model, job.source.schema).to(device)
+    keep_statistics_to_a_rank(model)
     optimizer = build_optimizer(job.params.optimizer, model)
     progress = _restore(job, model, optimizer, device, Journal(Path(job.journal)) if rank == 0 else None)
     # Ranks hold the same weights now, and draw different numbers from here on (dropout).

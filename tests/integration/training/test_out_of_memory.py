@@ -170,3 +170,39 @@ def test_a_phase_records_the_smaller_passes_and_goes_on_with_them(tmp_path: Path
     (Path(run.folder) / "pretrain" / "result.json").unlink()
     assert train(params, run).steps == 5
     assert [event["message"] for event in events_of(run, "note")] == said
+
+
+def test_asynchronous_ranks_take_the_smallest_passes_of_all_when_they_merge(tmp_path: Path) -> None:
+    run = run_in(make_repository(tmp_path, digits=tables(60, 7, 1, 40)))
+    params = params_of(
+        model={"factory": "tests.support.tight_memory:build", "arguments": {"most": 6, "where": "forward", "rank": 1}},
+        storage={"capacity_limit": 1},
+        batch={"size": 32},
+        cluster={"workers": 2, "update_mode": "asynchronous"},
+    )
+    result = train(params, run)
+    plans = [event["chosen"] for event in events_of(run, "decision") if event["name"] == "batch_plan"]
+    assert plans == ["1 pass of up to 16 samples", "4 passes of up to 4 samples"]
+    assert torch.load(result.checkpoint, weights_only=True)["progress"]["micro_batch"] == 4
+
+
+def test_a_phase_without_memory_for_a_single_sample_names_the_rank_and_the_bytes(tmp_path: Path) -> None:
+    run = run_in(make_repository(tmp_path, digits=tables(60, 7, 1, 40)))
+    params = params_of(
+        model={"factory": "tests.support.tight_memory:build", "arguments": {"most": 0, "where": "backward", "rank": 1}},
+        storage={"capacity_limit": 1},
+        cluster={"workers": 2, "max_restarts": 0},
+    )
+    with pytest.raises(RetrainingError, match=rf"rank 1 of 2 .* no memory for a single sample: {TEXT}") as caught:
+        train(params, run)
+    assert "\n" not in str(caught.value)
+
+
+def test_steps_without_a_valid_target_are_noted_once_and_counted(tmp_path: Path) -> None:
+    run = run_in(make_repository(tmp_path, digits=tables(60, 7, 1, 40)))
+    params = params_of(model={"loss": "tests.support.factories:NothingCounts"}, storage={"capacity_limit": 1})
+    result = train(params, run)
+    assert (result.ended_by, result.steps) == ("max_steps", 5)
+    said = [event["message"] for event in events_of(run, "note") if "no valid target" in event["message"]]
+    assert len(said) == 1
+    assert events_of(run, "progress")[-1]["skipped_steps"] == 5

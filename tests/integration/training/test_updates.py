@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from tasks.training.batch_statistics import keep_statistics_to_a_rank
 from tasks.training.exchange import Own, exchange, pack, trailer_length, unpack
 from tasks.training.merge import Merger, merge_buffers
+from tasks.training.step import inexact_layers
 from tasks.training.trainee import lowered_rate
 from tests.support.processes import run_ranks
 
@@ -28,6 +30,19 @@ def data() -> tuple[torch.Tensor, torch.Tensor]:
 
 def flat(tensors: Any) -> torch.Tensor:
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+def normalised_by_a_rank(rank: int, _ranks: int) -> tuple[bool, list[str]]:
+    """Rank 0 alone runs a pass, as it may in asynchronous mode."""
+    model = nn.Sequential(nn.SyncBatchNorm(5)).double()
+    names = list(model.state_dict())
+    keep_statistics_to_a_rank(model)
+    alike = rank > 0 or torch.equal(model(data()[0]), nn.BatchNorm1d(5).double()(data()[0]))
+    return alike and names == list(model.state_dict()), list(inexact_layers(model))
+
+
+def test_a_synchronised_batch_norm_waits_for_nobody() -> None:
+    assert run_ranks(normalised_by_a_rank, 2, timeout_seconds=20) == [(True, ["0 (OwnBatchNorm)"])] * 2
 
 
 class WithBuffers(nn.Module):
