@@ -68,7 +68,7 @@ def test_all_ranks_take_the_same_smaller_passes_and_end_as_without_the_failure(
     assert [each["failures"] > 0 for each in found] == [rank in failing for rank in range(3)]
     assert [len(each["said"]) for each in found] == [each["failures"] for each in found]
     assert found[0]["weights"] == found[1]["weights"] == found[2]["weights"]
-    assert max(each["seconds"] for each in found) < 10
+    assert max(each["seconds"] for each in found) < 20
 
 
 def last_pass_fails(rank: int, ranks: int) -> tuple[bool, int]:
