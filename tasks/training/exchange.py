@@ -11,44 +11,61 @@ import torch.distributed as dist
 
 @dataclass(frozen=True)
 class Own:
-    """What one rank has to say. `left_seconds` counts for rank 0 only, whose clock is the one that ends a phase."""
+    """What one rank has to say. `left_seconds` counts for rank 0 only, whose clock is the one that ends a phase.
+
+    `micro_batch` is what this rank's memory takes; `skipped_steps` had no valid target, and `failures` are attempts
+    that ran out of memory.
+    """
 
     step_seconds: float | None
     left_seconds: float
     loss_sum: float
     samples: int
     finite: bool
+    micro_batch: int
+    skipped_steps: int
+    failures: int
 
 
 @dataclass(frozen=True)
 class Shared:
-    """The same numbers on every rank. `durations_seconds` is None until every rank has a warmed-up step."""
+    """The same numbers on every rank. `durations_seconds` is None until every rank has a warmed-up step.
+
+    `micro_batch` is the smallest of all ranks, the rest are sums.
+    """
 
     durations_seconds: tuple[float, ...] | None
     left_seconds: float
     loss_sum: float
     samples: int
     finite_ranks: int
+    micro_batch: int
+    skipped_steps: int
+    failures: int
 
 
 def trailer_length(ranks: int) -> int:
-    return ranks + 4
+    return 2 * ranks + 6
 
 
 def pack(own: Own, rank: int, ranks: int) -> list[float]:
-    """One rank's numbers, so that the sum over ranks holds everybody's: a slot a rank for the durations."""
-    durations = [0.0] * ranks
+    """One rank's numbers, so that the sum over ranks holds everybody's: a slot a rank where one can't add."""
+    durations, micro_batches = [0.0] * ranks, [0.0] * ranks
     durations[rank] = own.step_seconds or 0.0
+    micro_batches[rank] = float(own.micro_batch)
     left = own.left_seconds if rank == 0 else 0.0
-    return [*durations, left, own.loss_sum, float(own.samples), float(own.finite)]
+    counts = [float(count) for count in (own.samples, own.finite, own.skipped_steps, own.failures)]
+    return [*durations, *micro_batches, left, own.loss_sum, *counts]
 
 
 def unpack(summed: Sequence[float], ranks: int) -> Shared:
     """The numbers of all ranks from the sum of their trailers."""
     durations = tuple(summed[:ranks])
-    left, loss_sum, samples, finite = summed[ranks:]
+    micro_batch = round(min(summed[ranks : 2 * ranks]))
+    left, loss_sum = summed[2 * ranks : 2 * ranks + 2]
+    samples, finite, skipped, failures = (round(count) for count in summed[2 * ranks + 2 :])
     known = durations if all(duration > 0 for duration in durations) else None
-    return Shared(known, left, loss_sum, round(samples), round(finite))
+    return Shared(known, left, loss_sum, samples, finite, micro_batch, skipped, failures)
 
 
 def exchange(own: Own, rank: int, ranks: int) -> Shared:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from tasks.config import Model, Optimizer
 from tasks.errors import ParameterError
@@ -46,6 +47,8 @@ def build_model(settings: Model, schema: Schema) -> nn.Module:
     factory = _find("model.factory", settings.factory, MODELS, settings.allowed_packages)
     try:
         model = factory(input_shape=schema.input_shape, classes=len(schema.classes), **settings.arguments)
+        if isinstance(model, nn.Module):
+            _give_shapes(model, schema.input_shape)
     except Exception as error:  # a user's factory may raise anything; it is said in one line
         raise ParameterError(
             [
@@ -60,8 +63,22 @@ def build_model(settings: Model, schema: Schema) -> nn.Module:
     return model
 
 
+def _give_shapes(model: nn.Module, input_shape: tuple[int, ...]) -> None:
+    """Lazy layers take their shapes from what they see first, and all that uses the model needs the shapes."""
+    if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
+        with torch.no_grad():
+            model.eval()(torch.zeros(2, *input_shape))
+        model.train()
+
+
 def build_loss(settings: Model) -> Loss:
-    """The loss, a mean over the samples of (outputs, labels); a class is made one first. Raises `ParameterError`."""
+    """The loss, a mean of (outputs, labels); a class is made one first. Raises `ParameterError`.
+
+    A mean over anything but the samples says what it divides by, so that a batch in several passes or on several ranks
+    is the mean over the whole batch: PyTorch's cross entropy is known (valid targets, or the sum of their class
+    weights), another loss has a method `denominator(labels)` (or a function an attribute of that name) that gives this
+    number for the labels of a pass, 0 where none of them counts.
+    """
     found: Any = _find("model.loss", settings.loss, LOSSES, settings.allowed_packages)
     if inspect.isclass(found):
         try:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from tasks.decisions.gradient_coefficients import CoefficientRule
 from tasks.decisions.next_step import target_reached
+from tasks.decisions.smaller_passes import plan_after_failure
 from tasks.decisions.update_mode import (
     DWELL_ROUNDS,
     PROBE_ROUNDS,
@@ -25,13 +26,14 @@ from tasks.decisions.update_mode import (
 )
 from tasks.records import Decision
 from tasks.training.asynchronous import asynchronous_round
+from tasks.training.calibration import calibrate_for
 from tasks.training.exchange import Own, Shared, exchange
 from tasks.training.job import Job
 from tasks.training.merge import Merger, is_finite, merge_buffers
 from tasks.training.progress import Progress
 from tasks.training.reporter import Reporter
 from tasks.training.synchronous import synchronous_round
-from tasks.training.trainee import Cursor, Trainee
+from tasks.training.trainee import Cursor, Tally, Trainee
 
 Ended = Literal["duration", "max_steps", "target", "diverged"]
 
@@ -52,8 +54,16 @@ def train(
 
     def own() -> Own:
         tally = trainee.tally
-        seconds = trainee.timer.seconds()
-        return Own(seconds, deadline - clock(), tally.loss_sum, tally.samples, is_finite(trainee.model))
+        return Own(
+            trainee.timer.seconds(),
+            deadline - clock(),
+            tally.loss_sum,
+            tally.samples,
+            is_finite(trainee.model),
+            trainee.micro_batch,
+            tally.skipped_steps,
+            tally.failures,
+        )
 
     shared = exchange(own(), trainee.rank, trainee.ranks)
     decision: Decision | None = None
@@ -77,10 +87,14 @@ def train(
         decision = _choose_mode(progress, shared, trainee, mode_rule, reporter, coefficient_rule)
         shared = _run_round(job, trainee, progress, cursor, shared, merger, coefficient_rule, decision, own)
         progress.epoch, progress.position = cursor.epoch, cursor.position
+        progress.skipped_steps += shared.skipped_steps
         progress.rounds += 1
         progress.rounds_in_mode += 1
         reporter.rounded(progress, shared)
-        trainee.tally.loss_sum, trainee.tally.samples = 0.0, 0
+        trainee.tally = Tally()
+        if shared.micro_batch < progress.micro_batch:
+            smaller = _take_smaller_passes(trainee, progress, shared)
+            reporter.shrunk(smaller, calibrate_for(job, progress))
 
 
 def rules(job: Job) -> tuple[ModeRule, CoefficientRule]:
@@ -107,6 +121,14 @@ def _ended(job: Job, progress: Progress, shared: Shared, ranks: int) -> Ended | 
     if job.max_steps is not None and progress.steps >= job.max_steps:
         return "max_steps"
     return None
+
+
+def _take_smaller_passes(trainee: Trainee, progress: Progress, shared: Shared) -> Decision:
+    """Some rank has run out of memory: all go on with its passes. Steps that were timed before took others."""
+    trainee.plan, decision = plan_after_failure(trainee.plan, shared.micro_batch, shared.failures)
+    trainee.micro_batch = progress.micro_batch = shared.micro_batch
+    trainee.timer.forget()
+    return decision
 
 
 def _evaluation_due(job: Job, progress: Progress) -> bool:

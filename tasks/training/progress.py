@@ -15,7 +15,8 @@ class Progress:
 
     `steps` and `samples` count this phase; `earlier_steps` those of the phases before, so that metrics go on along one
     axis. A window of asynchronous steps counts as the whole batches that its samples make. `left_seconds` is what is
-    left of the budget.
+    left of the budget. `micro_batch` is the plan's, or what a shortage of memory has left of it (0: not known yet);
+    `skipped_steps` had no valid target and are among the steps.
     """
 
     left_seconds: float
@@ -29,6 +30,8 @@ class Progress:
     rounds_in_mode: int = 0
     slow_step_seconds: float | None = None
     slow_step_for: str = ""
+    micro_batch: int = 0
+    skipped_steps: int = 0
     data_version: str = ""
     best: BestAccuracy = field(default_factory=BestAccuracy)
     accuracy: float | None = None

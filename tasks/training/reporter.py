@@ -9,6 +9,7 @@ from pathlib import Path
 from tasks.decisions.gradient_coefficients import CoefficientRule, delta_b
 from tasks.journal import Journal
 from tasks.records import Decision
+from tasks.training.calibration import CALIBRATED_AGAIN
 from tasks.training.exchange import Shared
 from tasks.training.job import Job
 from tasks.training.progress import Progress
@@ -28,6 +29,7 @@ class Reporter:
         self.loss_samples = 0
         self.samples_before = 0
         self.since = clock()
+        self.skipping_said = False
         self.last_mode_choice: Decision | None = None
         self.b_ratio = 0.0
         self.gradient_coefficient = 1.0
@@ -36,8 +38,20 @@ class Reporter:
         """A round is over."""
         self.loss_sum += shared.loss_sum
         self.loss_samples += shared.samples
+        if self.journal and shared.skipped_steps and not self.skipping_said:
+            self.skipping_said = True
+            message = f"{shared.skipped_steps} steps had no valid target in their samples and have changed nothing"
+            self.journal.write("note", branch=self.job.branch, message=message)
         if self.journal and self.clock() - self.shown_at >= PROGRESS_SECONDS:
             self._show(progress)
+
+    def shrunk(self, decision: Decision, calibrated_again: bool) -> None:
+        """Memory has run out, and all ranks have taken smaller passes."""
+        if self.journal is None:
+            return
+        self.journal.decide(decision, self.job.branch)
+        if calibrated_again:
+            self.journal.write("note", branch=self.job.branch, message=CALIBRATED_AGAIN)
 
     def mode_changed(self, progress: Progress, shared: Shared, decision: Decision, rule: CoefficientRule) -> None:
         """The update mode has just changed."""
@@ -113,6 +127,7 @@ class Reporter:
             steps=progress.steps,
             max_steps=self.job.max_steps,
             samples=progress.samples,
+            skipped_steps=progress.skipped_steps,
             accuracy=progress.accuracy,
             mode=progress.mode,
         )

@@ -2,62 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import nn
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-# Their statistics are those of a micro-batch, so that splitting changes what they compute.
-BATCH_STATISTICS = (nn.modules.batchnorm._BatchNorm,)
+from tasks.training.batch_statistics import BATCH_STATISTICS, BatchStatistics
+from tasks.training.denominators import Loss as Loss
 
 
 def accumulate(
     model: nn.Module,
-    last: nn.Module,
+    statistics: BatchStatistics,
     loss: Loss,
     features: torch.Tensor,
     labels: torch.Tensor,
     sizes: Sequence[int],
-    denominator: int,
-    scale: float = 1.0,
+    weights: Sequence[float],
+    denominator: float,
 ) -> float:
-    """Add to the gradients those of `scale * sum(losses of the part) / denominator`. Returns that sum / denominator.
+    """Add to the gradients those of `sum(losses of the part) / denominator`. Returns that sum / denominator.
 
-    The part is run in passes of `sizes` samples; `loss` is a mean over the samples of a pass, and each pass is weighted
-    by its true share of `denominator`, so that the sum over passes (and over ranks) is the gradient of the whole
-    batch's mean. All passes but the last go through `model`, the last through `last`, which is the same model or its
-    wrapper that averages gradients over ranks. A part without a sample still runs `last`, with weight 0.
+    The part is run in passes of `sizes` samples. `loss` is a mean, and `weights` is what it divides by in each pass, so
+    that the sum over passes (and over ranks) is the gradient of the whole batch's mean where `denominator` is the sum
+    of all weights. A pass of weight 0 has nothing to give, and its mean is not a number: it isn't run.
     """
-    if not sizes:
-        _take_part(last, features)
-        return 0.0
     losses: list[torch.Tensor] = []
+    counted = [weight for weight in weights if weight]
     start = 0
-    for number, size in enumerate(sizes):
-        runner = last if number == len(sizes) - 1 else model
-        value = loss(runner(features[start : start + size]), labels[start : start + size])
-        # The share is a Python float: dividing integer tensors would give it in single precision.
-        torch.autograd.backward(value * (size / denominator * scale))
-        losses.append(value.detach())
-        start += size
+    with statistics.over(len(counted)):
+        for size, weight in zip(sizes, weights, strict=True):
+            stop = start + size
+            if weight:
+                with statistics.alone() if size == 1 else nullcontext():
+                    value = loss(model(features[start:stop]), labels[start:stop])
+                    # The share is a Python float: dividing integer tensors would give it in single precision.
+                    torch.autograd.backward(value * (weight / denominator))
+                losses.append(value.detach())
+            start = stop
     # Read at the end, all at once: each reading waits for the device.
-    values: list[float] = torch.stack(losses).tolist()
-    return sum(value * (size / denominator) for value, size in zip(values, sizes, strict=True))
-
-
-def _take_part(last: nn.Module, features: torch.Tensor) -> None:
-    """Run blank samples with weight 0, so that a rank without samples is there when gradients are averaged.
-
-    There are two of them, since a BatchNorm refuses a lone one; what it learns from them is undone.
-    """
-    before = [buffer.clone() for buffer in last.buffers()]
-    outputs = last(torch.zeros(2, *features.shape[1:], dtype=features.dtype, device=features.device))
-    torch.autograd.backward(outputs.sum() * 0.0)
-    with torch.no_grad():
-        for buffer, value in zip(last.buffers(), before, strict=True):
-            buffer.copy_(value)
+    values: list[float] = torch.stack(losses).tolist() if losses else []
+    return sum(value * (weight / denominator) for value, weight in zip(values, counted, strict=True))
 
 
 def inexact_layers(model: nn.Module) -> tuple[str, ...]:

@@ -1,36 +1,9 @@
-"""Synchronous updates: DistributedDataParallel, one all-reduce a step, every rank at the same boundary of the data."""
+"""Synchronous updates: one all-reduce of gradients a step, every rank at the same boundary of the data."""
 
-# No `from __future__ import annotations` here: DDP compares the annotations of its hook with its own types.
-import torch
-import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.nn.parallel import DistributedDataParallel
+from __future__ import annotations
 
 from tasks.decisions.update_mode import even_parts
-from tasks.training.timing import StepTimer
 from tasks.training.trainee import Cursor, Trainee
-
-
-def wrap(model: torch.nn.Module, timer: StepTimer, ranks: int) -> DistributedDataParallel | None:
-    """The model under DDP, with a hook that stops the timer when this rank's last gradient is ready.
-
-    Without the hook every rank would look as slow as the slowest. Buffers are not broadcast, since the same wrapper is
-    passed by in asynchronous mode; they are merged before they matter. None for a lone rank.
-    """
-    if ranks == 1:
-        return None
-    wrapped = DistributedDataParallel(model, forward_sync_buffers=False)
-
-    world = dist.group.WORLD
-    assert world is not None, "the process group comes before the wrapper"
-
-    def stamp_and_reduce(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
-        if bucket.is_last():
-            timer.pause()
-        return allreduce_hook(world, bucket)
-
-    wrapped.register_comm_hook(None, stamp_and_reduce)
-    return wrapped
 
 
 def synchronous_round(trainee: Trainee, cursor: Cursor, steps: int, coefficient: float) -> int:

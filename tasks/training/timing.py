@@ -46,6 +46,16 @@ class StepTimer:
             self.spans[-1][1].append((self.open, self._moment()))
             self.open = None
 
+    def discard_step(self) -> None:
+        """The step that has just ended tells nothing: it is run again, or there was nothing to do."""
+        self.open = None
+        self.spans.pop()
+
+    def forget(self) -> None:
+        """What was measured so far is of other passes."""
+        self.spans.clear()
+        self.durations.clear()
+
     def seconds(self) -> float | None:
         """The duration of a planned part; None before there is a warmed-up step."""
         if self.spans and self.device.type == "cuda":

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from tasks.decisions.batch_plan import part_sizes
+from tasks.decisions.smaller_passes import smaller_micro_batch
 from tasks.records import BatchPlan
 from tasks.storage.samples import Samples, SampleSource
 from tasks.training.accuracy import accuracy
+from tasks.training.averaging import Met, Team, Tried, meet_nobody
+from tasks.training.batch_statistics import BatchStatistics
+from tasks.training.denominators import Loss, denominators
+from tasks.training.out_of_memory import free_what_it_holds, in_one_line, is_out_of_memory
 from tasks.training.preprocessing import Preprocessing, apply
-from tasks.training.step import Loss, accumulate
+from tasks.training.recovery import Recovery
+from tasks.training.step import accumulate
 from tasks.training.timing import StepTimer
 
 
@@ -40,21 +45,30 @@ class Cursor:
 
 @dataclass
 class Tally:
-    """What a rank did since the last exchange."""
+    """What a rank did since the last exchange.
+
+    `skipped_steps` had no valid target, and `failures` are attempts of a step that ran out of memory on this rank.
+    """
 
     loss_sum: float = 0.0
     samples: int = 0
+    skipped_steps: int = 0
+    failures: int = 0
 
 
 @dataclass
 class Trainee:
-    """One rank's model, optimizer and data. `wrapped` is the model under DDP (None for a lone rank)."""
+    """One rank's model, optimizer and data.
+
+    `team` adds up the gradients of all ranks (None for a lone rank). `say` gets a line when memory has run out here.
+    `micro_batch` is the plan's until then; the plan follows once the ranks have exchanged it.
+    """
 
     rank: int
     ranks: int
     device: torch.device
     model: torch.nn.Module
-    wrapped: DistributedDataParallel | None
+    team: Team | None
     optimizer: torch.optim.Optimizer
     loss: Loss
     source: SampleSource
@@ -62,7 +76,16 @@ class Trainee:
     plan: BatchPlan
     classes: int
     timer: StepTimer
+    say: Callable[[str], None]
     tally: Tally = field(default_factory=Tally)
+    micro_batch: int = field(init=False)
+    statistics: BatchStatistics = field(init=False)
+    recovery: Recovery = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.micro_batch = self.plan.micro_batch
+        self.statistics = BatchStatistics(self.model)
+        self.recovery = Recovery(self.model, self.device, self._ran_out)
 
     def load(self, epoch: int, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Samples of the epoch's order on the device: features (n, *input_shape), labels (n,)."""
@@ -71,14 +94,20 @@ class Trainee:
     def evaluate(self) -> float:
         """The accuracy on the validation samples of all ranks; every rank gets the same value."""
         # No more at once than a pass of training may take: the plan is made for that.
-        blocks = (self._prepare(part) for block in self.source.validation() for part in self._passes(block))
-        return accuracy(self.model, blocks, self.classes, self.device)
+        most, tries = self.micro_batch, 0
+        while True:
+            try:
+                return accuracy(self.model, self._validation(most), self.classes, self.device)
+            except Exception as error:  # ranks meet behind all passes: this one may begin again
+                if not is_out_of_memory(error) or most == 1:
+                    raise
+                self.say(f"out of memory in an evaluation with {most} samples at once: {in_one_line(error)}")
+                free_what_it_holds(error, self.device)
+            most = smaller_micro_batch(most, tries)
+            tries += 1
 
-    def _passes(self, block: Samples) -> Iterator[Samples]:
-        start = 0
-        for size in part_sizes(len(block), self.plan.micro_batch):
-            yield block.rows(np.arange(start, start + size))
-            start += size
+    def _validation(self, most: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return (self._prepare(part) for block in self.source.validation() for part in _passes(block, most))
 
     def _prepare(self, samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
         features = apply(self.preprocessing, samples.features)
@@ -90,33 +119,56 @@ class Trainee:
     def step(
         self, features: torch.Tensor, labels: torch.Tensor, batch_samples: int, coefficient: float, together: bool
     ) -> None:
-        """One update from this rank's samples of a batch of `batch_samples`, in as many passes as the plan wants.
+        """One update from this rank's samples of a batch of `batch_samples`, in as many passes as the memory wants.
 
-        `together`: the batch is spread over all ranks, and the last pass averages the gradients over them (each rank's
-        share is scaled up by their number, so that the mean is the gradient of the whole batch). Else the step is this
-        rank's own. The timer sees this rank's work, not the waiting.
+        `together`: the batch is spread over all ranks, and the update is that of the whole batch on every rank. Else
+        the step is this rank's own. Without a valid target anywhere in it nothing is updated. The timer sees this
+        rank's work, not the waiting, and only of the attempt that went through.
         """
         own = len(labels)
-        self.timer.begin_step(own or 1)
-        self.optimizer.zero_grad(set_to_none=True)
-        last = self.wrapped if together and self.wrapped is not None else self.model
-        loss = accumulate(
-            self.model,
-            last,
-            self.loss,
-            features,
-            labels,
-            part_sizes(own, self.plan.micro_batch),
-            denominator=batch_samples,
-            scale=float(self.ranks) if together else 1.0,
-        )
-        self.timer.pause()
+        team = self.team if together else None
+        loss, divisor = 0.0, float(batch_samples)
+
+        def attempt(sizes: list[int]) -> float:
+            nonlocal loss, divisor
+            self.timer.begin_step(own or 1)
+            self.optimizer.zero_grad(set_to_none=True)
+            weights = denominators(self.loss, labels, sizes)
+            # What other ranks hold is not known yet: their sum is corrected when they meet.
+            divisor = float(batch_samples) if team else sum(weights)
+            loss = accumulate(self.model, self.statistics, self.loss, features, labels, sizes, weights, divisor)
+            return sum(weights)
+
+        def discard() -> None:
+            self.optimizer.zero_grad(set_to_none=True)
+            self.timer.discard_step()
+
+        def meet(tried: Tried) -> Met:
+            self.timer.pause()
+            return team.meet(tried, divisor) if team else meet_nobody(tried)
+
+        weight, self.micro_batch = self.recovery.run(attempt, discard, meet, own, self.micro_batch)
+        if weight == 0:
+            discard()
+            self.tally.skipped_steps += team is None or team.rank == 0
+            return
         self.timer.resume()
         with lowered_rate(self.optimizer, coefficient):
             self.optimizer.step()
         self.timer.pause()
-        self.tally.loss_sum += loss * batch_samples
+        self.tally.loss_sum += loss * divisor / weight * batch_samples
         self.tally.samples += own
+
+    def _ran_out(self, message: str) -> None:
+        self.tally.failures += 1
+        self.say(message)
+
+
+def _passes(block: Samples, most: int) -> Iterator[Samples]:
+    start = 0
+    for size in part_sizes(len(block), most):
+        yield block.rows(np.arange(start, start + size))
+        start += size
 
 
 @contextmanager

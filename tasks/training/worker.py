@@ -12,19 +12,23 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from tasks.decisions.smaller_passes import plan_of
 from tasks.journal import Journal
 from tasks.parent_death import die_with, die_with_parent
 from tasks.record_files import read_record, write_record
 from tasks.records import PhaseResult
 from tasks.storage.source import open_source
+from tasks.training.averaging import Team
+from tasks.training.batch_statistics import keep_statistics_to_a_rank
+from tasks.training.calibration import CALIBRATED_AGAIN, calibrate_for
 from tasks.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tasks.training.factories import build_loss, build_model, build_optimizer
 from tasks.training.job import LAUNCHER_PID, Job
 from tasks.training.loop import Ended, train
 from tasks.training.preprocessing import Preprocessing
 from tasks.training.progress import Progress
+from tasks.training.recovery import PeerOutOfMemoryError
 from tasks.training.reporter import Reporter
-from tasks.training.synchronous import wrap
 from tasks.training.timing import StepTimer
 from tasks.training.trainee import Trainee
 
@@ -54,14 +58,15 @@ def run_worker(job_file: str) -> None:
 
 
 def _has_lost_a_peer(error: RuntimeError) -> bool:
-    """Is this how gloo or NCCL say that another rank is gone?"""
-    return isinstance(error, dist.DistError) or "gloo" in str(error)
+    """Is this how gloo or NCCL, or the ranks among themselves, say that another rank is gone?"""
+    return isinstance(error, dist.DistError | PeerOutOfMemoryError) or "gloo" in str(error)
 
 
 def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
     preprocessing = read_record(Path(job.preprocessing), Preprocessing)
     seed_everything(job.params.seed)
     model = build_model(job.params.model, job.source.schema).to(device)
+    keep_statistics_to_a_rank(model)
     optimizer = build_optimizer(job.params.optimizer, model)
     progress = _restore(job, model, optimizer, device, Journal(Path(job.journal)) if rank == 0 else None)
     # Ranks hold the same weights now, and draw different numbers from here on (dropout).
@@ -75,14 +80,15 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
             ranks,
             device,
             model,
-            wrap(model, timer, ranks),
+            Team(model, rank, ranks) if ranks > 1 else None,
             optimizer,
             build_loss(job.params.model),
             source,
             preprocessing,
-            job.batch,
+            plan_of(job.batch, progress.micro_batch),
             len(job.source.schema.classes),
             timer,
+            lambda message: journal.write("note", branch=job.branch, message=f"rank {rank}: {message}"),
         )
 
         def save() -> None:
@@ -163,20 +169,10 @@ def _what_changed(job: Job, own: Checkpoint | None) -> str | None:
 
 
 def _calibrated(job: Job, progress: Progress, journal: Journal | None) -> Progress:
-    """The preset of a slow step: as configured, or as calibrated once for this plan, device kind and model."""
-    setting = job.params.cluster.slow_step
-    measured_for = f"{job.batch.part}/{job.batch.micro_batch}/{job.device}/{job.fingerprint}"
-    if setting != "auto":
-        progress.slow_step_seconds = setting
-    elif progress.slow_step_seconds is not None and progress.slow_step_for != measured_for:
-        progress.slow_step_seconds = None
-        if journal is not None:
-            journal.write(
-                "note",
-                branch=job.branch,
-                message="slow_step is calibrated again: the batch plan, the device kind or the model has changed",
-            )
-    progress.slow_step_for = measured_for
+    """The progress with the passes that memory takes in this phase, and with the preset of a slow step."""
+    progress.micro_batch = min(progress.micro_batch or job.batch.micro_batch, job.batch.micro_batch)
+    if calibrate_for(job, progress) and journal is not None:
+        journal.write("note", branch=job.branch, message=CALIBRATED_AGAIN)
     return progress
 
 

@@ -26,6 +26,18 @@ class Linear(nn.Module):
         return outputs
 
 
+class Lazy(nn.Module):
+    """Knows its shapes only once it has seen samples."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:  # noqa: ARG002
+        super().__init__()
+        self.layers = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(), nn.Linear(4, classes))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.layers(features)
+        return outputs
+
+
 @model_factory
 def marked(input_shape: tuple[int, ...], classes: int, **arguments: Any) -> nn.Module:
     return Linear(input_shape, classes, **arguments)
@@ -102,6 +114,16 @@ class DataDependent(Linear):
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         outputs = super().forward(features)
         return outputs if float(features.sum()) >= 0 else outputs * 2
+
+
+class NothingCounts(nn.Module):
+    """A mean over no target at all."""
+
+    def forward(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(outputs, torch.full_like(labels, -100))
+
+    def denominator(self, _labels: torch.Tensor) -> float:
+        return 0.0
 
 
 def summed_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# Started once, with torch in it: every rank is a fork of this server and needs no import of torch of its own.
+# Started once, with all that ranks need in it (an optimizer imports torch._dynamo): a rank is a fork of this server and
+# imports nothing more but its test.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "tests.support.processes"])
+_CONTEXT.set_forkserver_preload(["tasks.training.worker", "torch._dynamo", "tests.support.processes"])
 
 
 def run_ranks(function: Callable[..., Any], ranks: int, *arguments: Any, timeout_seconds: float = 60.0) -> list[Any]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from tasks.decisions.batch_plan import part_sizes
+from tasks.training import averaging
 from tasks.training.accuracy import accuracy
+from tasks.training.averaging import Met, Team, Tried
+from tasks.training.batch_statistics import BatchStatistics
+from tasks.training.denominators import Loss, denominators
 from tasks.training.step import accumulate
 from tests.support.processes import run_ranks
 
@@ -30,38 +35,74 @@ def own_part(rank: int, ranks: int, count: int) -> slice:
     return slice(rank * count // ranks, (rank + 1) * count // ranks)
 
 
-def shared_gradient(rank: int, ranks: int, count: int, micro: int) -> tuple[int, list[float]]:
+def shared_gradient(rank: int, ranks: int, count: int, micro: int, loss: Loss, chunk: int) -> tuple[int, list[float]]:
     """This rank's samples, and the gradient that all ranks end with."""
     features, labels = samples(count)
     own = own_part(rank, ranks, count)
     model = net()
-    wrapped = DistributedDataParallel(model, broadcast_buffers=False)
-    size = own.stop - own.start
-    accumulate(
-        model,
-        wrapped,
-        nn.functional.cross_entropy,
-        features[own],
-        labels[own],
-        part_sizes(size, micro),
-        count,
-        float(ranks),
-    )
+    averaging.CHUNK_ELEMENTS = chunk
+    team = Team(model, rank, ranks)
+    sizes = part_sizes(own.stop - own.start, micro)
+    weights = denominators(loss, labels[own], sizes)
+    accumulate(model, BatchStatistics(model), loss, features[own], labels[own], sizes, weights, count)
+    team.meet(Tried(sum(weights)), count)
     grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    return size, torch.cat([grad.flatten() for grad in grads]).tolist()
+    return sum(sizes), torch.cat([grad.flatten() for grad in grads]).tolist()
 
 
 @pytest.mark.parametrize(("count", "ranks", "held"), [(11, 2, [5, 6]), (3, 4, [0, 1, 1, 1])])
-def test_the_shared_gradient_is_that_of_the_whole_batch(count: int, ranks: int, held: list[int]) -> None:
-    """Claim B5. Ranks hold unequal numbers of samples, in passes of unequal sizes; a rank may hold none."""
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.functional.cross_entropy,
+        nn.CrossEntropyLoss(ignore_index=0),
+        nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 7.0], dtype=torch.float64)),
+    ],
+)
+def test_the_shared_gradient_is_that_of_the_whole_batch(count: int, ranks: int, held: list[int], loss: Loss) -> None:
+    """Claim B5. Ranks hold unequal numbers of samples and valid targets, in passes of unequal sizes, or none."""
     features, labels = samples(count)
     model = net()
-    torch.autograd.backward(nn.functional.cross_entropy(model(features), labels))
+    torch.autograd.backward(loss(model(features), labels))
     expected = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
-    found = run_ranks(shared_gradient, ranks, count, 4)
+    found = run_ranks(shared_gradient, ranks, count, 4, loss, averaging.CHUNK_ELEMENTS)
     assert [size for size, _ in found] == held
     for _, gradient in found:
         assert float((torch.tensor(gradient, dtype=torch.float64) - expected).norm() / expected.norm()) < 1e-12
+
+
+def test_gradients_that_go_in_several_chunks_are_those_that_go_in_one() -> None:
+    loss = nn.functional.cross_entropy
+    several, one = (run_ranks(shared_gradient, 3, 11, 4, loss, chunk) for chunk in (10, 1000))
+    assert several[0][1] == several[1][1] == several[2][1]
+    assert several[0][1] == pytest.approx(one[0][1], rel=1e-12)
+
+
+def what_is_shared(rank: int, ranks: int) -> dict[str, Any]:
+    """A net of which rank 1 alone uses the second half, and nobody the third; and what rank 0 starts with."""
+    torch.manual_seed(rank)
+    model = nn.ModuleList([nn.Linear(2, 1), nn.Embedding(3, 2, sparse=True), nn.Linear(2, 1)]).double()
+    team = Team(model, rank, ranks)
+    start = [parameter.tolist() for parameter in model.parameters()]
+    hidden = torch.ones(1, 2, dtype=torch.float64)
+    if rank == 1:
+        hidden = hidden + model[1](torch.tensor([2]))
+    torch.autograd.backward(model[0](hidden).sum())
+    met = team.meet(Tried(1.0), 2.0)
+    grads = [None if parameter.grad is None else parameter.grad.tolist() for parameter in model.parameters()]
+    return {"start": start, "grads": grads, "met": met}
+
+
+def test_ranks_start_alike_and_a_parameter_has_a_gradient_where_any_rank_has_one() -> None:
+    """As one device has it: what nobody uses has none, and no weight decay either."""
+    first, second = run_ranks(what_is_shared, 2)
+    assert first == second
+    assert first["met"] == Met(2.0, (None, None))
+    bias_of_the_first, embedding, third = first["grads"][1], first["grads"][2], first["grads"][3:]
+    assert bias_of_the_first == [2.0]
+    assert embedding[:2] == [[0.0, 0.0], [0.0, 0.0]]
+    assert embedding[2] == first["start"][0][0]
+    assert third == [None, None]
 
 
 def shared_accuracy(rank: int, ranks: int, count: int) -> float:

@@ -8,12 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from tasks.decisions.update_mode import even_parts
-from tasks.training.exchange import Own, exchange, pack, unpack
+from tasks.training.batch_statistics import keep_statistics_to_a_rank
+from tasks.training.exchange import Own, exchange, pack, trailer_length, unpack
 from tasks.training.merge import Merger, merge_buffers
-from tasks.training.step import accumulate
-from tasks.training.synchronous import wrap
-from tasks.training.timing import StepTimer
+from tasks.training.step import inexact_layers
 from tasks.training.trainee import lowered_rate
 from tests.support.processes import run_ranks
 
@@ -34,31 +32,17 @@ def flat(tensors: Any) -> torch.Tensor:
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
-def gradient_of_a_rank(rank: int, ranks: int, samples: int) -> list[float]:
-    model = model_of()
-    wrapped = wrap(model, StepTimer(1, torch.device("cpu")), ranks)
-    assert wrapped is not None
-    features, labels = data()
-    parts = even_parts(samples, ranks)
-    start = sum(parts[:rank])
-    own = slice(start, start + parts[rank])
-    sizes = [2, parts[rank] - 2] if parts[rank] > 2 else [parts[rank]] if parts[rank] else []
-    loss = nn.functional.cross_entropy
-    accumulate(model, wrapped, loss, features[own], labels[own], sizes, denominator=samples, scale=float(ranks))
-    found: list[float] = flat(parameter.grad for parameter in model.parameters()).tolist()
-    return found
+def normalised_by_a_rank(rank: int, _ranks: int) -> tuple[bool, list[str]]:
+    """Rank 0 alone runs a pass, as it may in asynchronous mode."""
+    model = nn.Sequential(nn.SyncBatchNorm(5)).double()
+    names = list(model.state_dict())
+    keep_statistics_to_a_rank(model)
+    alike = rank > 0 or torch.equal(model(data()[0]), nn.BatchNorm1d(5).double()(data()[0]))
+    return alike and names == list(model.state_dict()), list(inexact_layers(model))
 
 
-@pytest.mark.parametrize(("ranks", "samples"), [(3, 10), (4, 10), (3, 2), (2, 1)])
-def test_the_gradient_of_uneven_parts_and_passes_is_that_of_the_whole_batch(ranks: int, samples: int) -> None:
-    """Claims B1 and B5: also where a rank has no sample at all."""
-    model = model_of()
-    features, labels = data()
-    torch.autograd.backward(nn.functional.cross_entropy(model(features[:samples]), labels[:samples]))
-    whole = flat(parameter.grad for parameter in model.parameters())
-    for found in run_ranks(gradient_of_a_rank, ranks, samples):
-        error = (torch.tensor(found, dtype=torch.float64) - whole).norm() / whole.norm()
-        assert error <= 1e-12
+def test_a_synchronised_batch_norm_waits_for_nobody() -> None:
+    assert run_ranks(normalised_by_a_rank, 2, timeout_seconds=20) == [(True, ["0 (OwnBatchNorm)"])] * 2
 
 
 class WithBuffers(nn.Module):
@@ -82,7 +66,7 @@ def merged_by_a_rank(rank: int, ranks: int, samples: list[int], finite: list[boo
         model.count += rank
     if samples[rank]:
         optimizer.state[model.weight]["momentum_buffer"] = torch.full_like(model.weight, float(rank + 1))
-    shared = merger.merge(Own(0.5 + rank, 7.0, 2.0, samples[rank], finite[rank]))
+    shared = merger.merge(Own(0.5 + rank, 7.0, 2.0, samples[rank], finite[rank], 8 - rank, rank, 1))
     momentum = optimizer.state[model.weight]["momentum_buffer"]
     return {
         "weight": model.weight.tolist(),
@@ -107,6 +91,7 @@ def test_a_merge_tells_everybody_the_same_numbers() -> None:
     shared = run_ranks(merged_by_a_rank, 2, [30, 10], [True, True])[1]["shared"]
     assert (shared.durations_seconds, shared.left_seconds, shared.samples) == ((0.5, 1.5), 7.0, 40)
     assert (shared.loss_sum, shared.finite_ranks) == (4.0, 2)
+    assert (shared.micro_batch, shared.skipped_steps, shared.failures) == (7, 1, 2)
 
 
 def test_a_rank_whose_weights_are_not_finite_is_left_out() -> None:
@@ -133,7 +118,7 @@ def test_float_buffers_are_averaged_and_counters_take_the_largest() -> None:
 
 
 def exchanged_by_a_rank(rank: int, ranks: int) -> Any:
-    return exchange(Own(None if rank else 0.5, 10.0 - rank, 1.0, 4, True), rank, ranks)
+    return exchange(Own(None if rank else 0.5, 10.0 - rank, 1.0, 4, True, 4, 0, 0), rank, ranks)
 
 
 def test_durations_are_not_known_before_every_rank_knows_its_own_and_time_is_rank_0_s() -> None:
@@ -143,13 +128,13 @@ def test_durations_are_not_known_before_every_rank_knows_its_own_and_time_is_ran
 
 
 def test_what_is_packed_and_summed_is_unpacked() -> None:
-    summed = [
-        a + b
-        for a, b in zip(pack(Own(1.0, 5.0, 2.0, 3, True), 0, 2), pack(Own(4.0, 9.0, 1.0, 2, False), 1, 2), strict=True)
-    ]
+    first, second = Own(1.0, 5.0, 2.0, 3, True, 8, 1, 0), Own(4.0, 9.0, 1.0, 2, False, 6, 2, 3)
+    summed = [a + b for a, b in zip(pack(first, 0, 2), pack(second, 1, 2), strict=True)]
+    assert len(summed) == trailer_length(2)
     shared = unpack(summed, 2)
     assert (shared.durations_seconds, shared.left_seconds) == ((1.0, 4.0), 5.0)
     assert (shared.loss_sum, shared.samples, shared.finite_ranks) == (3.0, 5, 1)
+    assert (shared.micro_batch, shared.skipped_steps, shared.failures) == (6, 3, 3)
 
 
 def test_for_plain_sgd_a_lower_rate_is_a_lower_gradient() -> None:

@@ -35,6 +35,14 @@ def test_a_module_class_or_a_marked_function_is_called_with_shape_classes_and_ar
     assert [tuple(parameter.shape) for parameter in model.parameters()] == [(3, 5)]
 
 
+def test_lazy_layers_have_their_shapes_and_are_in_training() -> None:
+    model = build_model(settings(f"{HERE}:Lazy"), table(width=5, classes=("a", "b", "c")))
+    assert [tuple(parameter.shape) for parameter in model.parameters()] == [(4, 5), (4,), (4,), (4,), (3, 4), (3,)]
+    assert model.training
+    assert type(model.layers[1]) is nn.BatchNorm1d  # type: ignore[index]
+    assert model.layers[1].running_mean.tolist() == [0.0] * 4  # type: ignore[index, union-attr]
+
+
 def test_a_plain_function_is_called_only_if_its_package_is_allowed() -> None:
     factories.CALLS.clear()
     with pytest.raises(ParameterError) as error:
