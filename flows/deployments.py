@@ -22,7 +22,7 @@ from prefect.exceptions import ObjectAlreadyExists
 from prefect.schedules import Schedule
 from prefect.settings import get_current_settings
 
-from flows.direct_run import ENVIRONMENT, HEARTBEAT_SECONDS
+from flows.direct_run import ENVIRONMENT, HEARTBEAT, HEARTBEAT_SECONDS
 from tasks.config import Params
 from tasks.errors import ParameterError, RetrainingError, complain
 from tasks.parameter_file import load_params
@@ -36,9 +36,11 @@ HEARTBEAT_RULE = "retraining: no heartbeat"
 SILENT_SECONDS = 2 * HEARTBEAT_SECONDS + 10
 COLLISIONS = {"wait": ConcurrencyLimitStrategy.ENQUEUE, "skip": ConcurrencyLimitStrategy.CANCEL_NEW}
 # A worker doesn't make environments of its own: flow runs use its interpreter.
-RUN_ENVIRONMENT = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("PREFECT_SERVER_")} | {
-    "PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES": "false"
-}
+RUN_ENVIRONMENT = (
+    {name: value for name, value in ENVIRONMENT.items() if not name.startswith("PREFECT_SERVER_")}
+    | HEARTBEAT
+    | {"PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES": "false"}
+)
 
 
 def register(params: Params, root: Path) -> None:

@@ -7,34 +7,28 @@ launcher of the workers starts beside Prefect and its server.
 import os
 import signal
 import sys
-import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from uuid import UUID
 
+from flows.embedded_server import SETTING, EmbeddedServer, server_is_configured
 from tasks.command_line import Arguments, read_arguments_or_exit
 from tasks.training.start import launcher_ready
 
-# Imported while Prefect's server starts, so that no step waits for them.
-NEEDED_LATER = ("tasks.training.check_model", "mlflow")
 # The least that Prefect allows. By it a server notices that a run is gone.
 HEARTBEAT_SECONDS = 30
+HEARTBEAT = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS)}
 ENVIRONMENT = {
     "DO_NOT_TRACK": "true",
     "DVC_NO_ANALYTICS": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
 }
 # The terminal shows the run itself; Prefect's log lines are kept with the flow run.
 QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL", "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL"}
-# The embedded server ends by the same signal as the run where that is sent to both, as by Ctrl-C: what is to be said to
-# it then is not tried for minutes.
-EMBEDDED = {"PREFECT_CLIENT_MAX_RETRIES": "1"}
 FLUSH_SECONDS = 15.0
 SETTLED_SECONDS = 1.0
 
@@ -45,20 +39,23 @@ class DirectRun:
 
     arguments: Arguments
     cleanup: ExitStack
+    server: EmbeddedServer | None
 
 
 def begin(arguments: list[str]) -> DirectRun:
     """Check the command line (exit code 2 where it is wrong) and start what takes time."""
     found = read_arguments_or_exit(arguments)
-    embedded = {} if "PREFECT_API_URL" in os.environ else EMBEDDED
-    for name, value in (ENVIRONMENT | embedded | ({} if found.debug else QUIET)).items():
+    embedded = not server_is_configured(os.environ)
+    for name, value in (ENVIRONMENT | ({} if embedded else HEARTBEAT) | ({} if found.debug else QUIET)).items():
         os.environ.setdefault(name, value)
     # Prefect passes the signal on after it has ended the flow; a plain exit then ends its server too.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     cleanup = ExitStack()
+    server = EmbeddedServer() if embedded else None
     cleanup.enter_context(launcher_ready(Path.cwd()))
-    threading.Thread(target=_import_all, daemon=True, name="imports").start()
-    return DirectRun(found, cleanup)
+    if server:
+        os.environ[SETTING] = server.api_url
+    return DirectRun(found, cleanup, server)
 
 
 def wait_for_records(flow_run_id: UUID) -> None:
@@ -81,8 +78,3 @@ def wait_for_records(flow_run_id: UUID) -> None:
             if final and time.monotonic() - settled_since >= SETTLED_SECONDS:
                 return
             time.sleep(0.2)
-
-
-def _import_all() -> None:
-    for name in NEEDED_LATER:
-        import_module(name)

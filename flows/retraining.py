@@ -23,11 +23,12 @@ from flows.run_log import RunLog
 from flows.worker_run import of_worker
 from tasks.config import Params
 from tasks.continue_training import why_continue
-from tasks.errors import EXIT_INTERRUPTED, ParameterError, complain
+from tasks.errors import EXIT_INTERRUPTED, ParameterError, RetrainingError, complain
 from tasks.parameter_file import over_file
 from tasks.pretrain import workers_of_pretraining
 from tasks.records import Measurement, PhaseResult, Run, StoragePlan
 from tasks.session import open_session
+from tasks.training.start import let_launchers_go
 
 
 def as_told(params: Params) -> Params:
@@ -107,13 +108,18 @@ def main() -> int:
     arguments = DIRECT_RUN.arguments
     with DIRECT_RUN.cleanup:
         try:
+            if DIRECT_RUN.server:
+                DIRECT_RUN.server.wait()
             state: State[str] = retraining(arguments.params, arguments.resume, return_state=True)
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
-        if state.state_details.flow_run_id:
+        except RetrainingError as error:  # of the server
+            return complain(error)
+        let_launchers_go()
+        if DIRECT_RUN.server and state.state_details.flow_run_id:
             wait_for_records(state.state_details.flow_run_id)
-        error = state.result(raise_on_failure=arguments.debug)
-    return complain(error) if isinstance(error, Exception) else 0
+        result = state.result(raise_on_failure=arguments.debug)
+    return complain(result) if isinstance(result, Exception) else 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import NoReturn
 import psutil
 
 from flows.children import Child, Children
-from flows.direct_run import ENVIRONMENT
+from flows.direct_run import ENVIRONMENT, HEARTBEAT
 from tasks.config import Params
 from tasks.errors import RetrainingError, complain
 from tasks.parameter_file import load_params
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     """Serve until a signal comes or a process ends. Returns the exit code."""
     found = _read(arguments)
     api = f"http://{HOST}:{found.prefect_port}/api"
-    os.environ.update(ENVIRONMENT | {"PREFECT_API_URL": api, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+    os.environ.update(ENVIRONMENT | HEARTBEAT | {"PREFECT_API_URL": api, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
     try:

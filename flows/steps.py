@@ -11,9 +11,6 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.runtime import flow_run
 
 from tasks import (
-    check_model as check,
-)
-from tasks import (
     choose_storage as choose,
 )
 from tasks import (
@@ -24,9 +21,6 @@ from tasks import (
 )
 from tasks import (
     fetch_data as fetch,
-)
-from tasks import (
-    fit_batch as fit,
 )
 from tasks import (
     measure_dataset as measure,
@@ -40,9 +34,11 @@ from tasks import (
 from tasks import (
     restage_data as restage,
 )
+from tasks.config import Params
 from tasks.errors import ParameterError
 from tasks.journal import Journal
-from tasks.records import Decision, PhaseResult, Run
+from tasks.records import BatchPlan, Branch, Decision, Measurement, PhaseResult, Run, StoragePlan
+from tasks.training.start import with_torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,7 +65,7 @@ def _step(function: Callable[P, R], retries: int = 0) -> Task[P, R]:
 
     return Task(
         run_and_show,
-        name=function.__name__,
+        name=function.__name__.removeprefix("_"),
         cache_policy=NO_CACHE,
         persist_result=False,
         retries=retries,
@@ -89,16 +85,27 @@ def _show_decisions(run: Run, seen: int) -> None:
         create_table_artifact(table=rows, key=key, description=f"Decisions of run {run.id}")
 
 
+def _check_model(params: Params, run: Run, measurement: Measurement) -> None:
+    with_torch("tasks.check_model:check_model", params, run, measurement)
+
+
+def _fit_batch(
+    params: Params, run: Run, measurement: Measurement, plan: StoragePlan, branch: Branch, workers: int
+) -> BatchPlan:
+    batch: BatchPlan = with_torch("tasks.fit_batch:fit_batch", params, run, measurement, plan, branch, workers)
+    return batch
+
+
 def flow_tags() -> dict[str, str]:
     """What the parent run in MLflow says of the flow run."""
     return {"prefect.flow_run_id": str(flow_run.id)}
 
 
 measure_dataset = _step(measure.measure_dataset, RETRIES)
-check_model = _step(check.check_model)
+check_model = _step(_check_model)
 choose_storage = _step(choose.choose_storage)
 fetch_data = _step(fetch.fetch_data, RETRIES)
-fit_batch = _step(fit.fit_batch)
+fit_batch = _step(_fit_batch)
 pretrain = _step(pretraining.pretrain)
 evaluate_accuracy = _step(evaluation.evaluate_accuracy)
 restage_data = _step(restage.restage_data, RETRIES)

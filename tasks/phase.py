@@ -9,11 +9,11 @@ from tasks.device_lock import DEVICE_LOCK
 from tasks.journal import Journal
 from tasks.records import BatchPlan, Branch, Measurement, PhaseResult, Run, StoragePlan
 from tasks.storage.description import describe_source
+from tasks.tracking.scoring import scorer_ahead
 from tasks.tracking.system_metrics import sampled
-from tasks.training.checkpoint import fingerprint, phase_fingerprint
-from tasks.training.device import choose_device
+from tasks.training.fingerprint import fingerprint, phase_fingerprint
 from tasks.training.job import Job
-from tasks.training.start import run_phase
+from tasks.training.start import run_phase, with_torch
 
 
 def run_branch(
@@ -37,7 +37,7 @@ def run_branch(
         source=describe_source(params, run, measurement, plan),
         batch=batch,
         preprocessing=str(run.outputs / "preprocessing.json"),
-        device=choose_device(params.cluster.device),
+        device=with_torch("tasks.training.device:choose_device", params.cluster.device),
         duration_seconds=timing.duration,
         max_steps=timing.max_steps,
         evaluate_every_seconds=timing.evaluate_every,
@@ -64,7 +64,7 @@ def run_branch(
     # What is no `Exception` is a signal: Ctrl-C, the end of the process, or Prefect's own for a flow that is cancelled.
     status, result, why = "KILLED", None, None
     try:
-        with sampled(journal, branch):
+        with sampled(journal, branch), scorer_ahead(timing.duration):
             result = run_phase(job, Path(run.root))
         status = "FINISHED"
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +15,12 @@ from tasks.errors import RetrainingError
 from tasks.journal import Journal
 from tasks.records import Measurement, ModelRecord, PhaseResult, Run
 from tasks.storage.rows import test_rows
-from tasks.tracking.client import Store, open_store, store_uri
+from tasks.tracking.client import open_store, store_uri
 from tasks.tracking.failures import ModelCannotReadError, TrackingUnavailableError
-from tasks.tracking.registry import RegisteredModel, champion, code_of, log_model, make_champion
-from tasks.tracking.scoring import score_model
+from tasks.tracking.registry import champion, code_of, log_model, make_champion
+from tasks.tracking.scoring import Scorer, take_scorer
 from tasks.tracking.state import wait_for_parent
-from tasks.training.serving import export_model, load_predictor
+from tasks.training.start import with_torch
 
 EXAMPLE_ROWS = 4
 PARENT_SECONDS = 10.0
@@ -32,7 +33,8 @@ def promote_model(params: Params, run: Run, measurement: Measurement, result: Ph
     registry can't be reached the model stays in the run's folder, is judged from there, and is not promoted.
     """
     folder = run.outputs / "model"
-    export_model(
+    with_torch(
+        "tasks.training.serving:export_model",
         folder,
         params.model,
         measurement.schema,
@@ -46,9 +48,9 @@ def promote_model(params: Params, run: Run, measurement: Measurement, result: Ph
     record = ModelRecord(str(folder), params.model_name, None, False, None, None, None)
     journal = Journal(run.journal)
     try:
-        record = _register_and_judge(params, run, result, record, features, labels, rows_file)
+        record = _register_and_judge(params, run, measurement, result, record, features, labels, rows_file)
     except TrackingUnavailableError as error:
-        own = load_predictor(folder).predict(features)["prediction"].tolist()
+        own = with_torch("tasks.training.serving:predict_file", folder, rows_file)
         record = replace(record, test_accuracy=share_right(own, labels))
         journal.write("warning", message=f"the model is not registered, it stays in {folder}: {error}")
         decision = decide_promotion(False, record.test_accuracy, None, None, False, False)
@@ -62,6 +64,7 @@ def promote_model(params: Params, run: Run, measurement: Measurement, result: Ph
 def _register_and_judge(
     params: Params,
     run: Run,
+    measurement: Measurement,
     result: PhaseResult,
     record: ModelRecord,
     features: pd.DataFrame,
@@ -76,10 +79,16 @@ def _register_and_judge(
     present = champion(store, params.model_name)
     example = features.head(EXAMPLE_ROWS)
     code = code_of(root, params.model.factory)
-    said = load_predictor(folder).predict(example)
-    own = log_model(store, parent, folder, params.model_name, example, said, code)
-    candidate_accuracy = share_right(score_model(store, own.uri, rows_file), labels)
-    champion_accuracy, readable = _judge_champion(store, present, rows_file, labels, Journal(run.journal))
+    # Whatever it predicts is one of these.
+    classes = pd.DataFrame({"prediction": list(measurement.schema.classes)})
+    # The champion is scored in a process of its own, while the candidate is logged and scored.
+    with take_scorer() as scorer, take_scorer() if present else nullcontext() as of_champion:
+        if present and of_champion:
+            of_champion.begin(store, present.uri, rows_file)
+        own = log_model(store, parent, folder, params.model_name, example, classes, code)
+        scorer.begin(store, own.uri, rows_file)
+        candidate_accuracy = share_right(scorer.predictions(), labels)
+        champion_accuracy, readable = _judge_champion(of_champion, labels, Journal(run.journal))
     decision = decide_promotion(
         target_reached(result.accuracy, params.pretrain.target_accuracy),
         candidate_accuracy,
@@ -102,14 +111,12 @@ def _register_and_judge(
     )
 
 
-def _judge_champion(
-    store: Store, present: RegisteredModel | None, rows_file: Path, labels: pd.Series, journal: Journal
-) -> tuple[float | None, bool]:
+def _judge_champion(scorer: Scorer | None, labels: pd.Series, journal: Journal) -> tuple[float | None, bool]:
     """The champion's accuracy on the present test samples (None: not known), and whether it can read them."""
-    if present is None:
+    if scorer is None:
         return None, True
     try:
-        return share_right(score_model(store, present.uri, rows_file), labels), True
+        return share_right(scorer.predictions(), labels), True
     except ModelCannotReadError as error:
         journal.write("note", branch=None, message=f"the champion can't read the present rows: {error}")
         return None, False

@@ -20,6 +20,7 @@ from tasks.run_folder import RUNS, RunLock, create_run, reopen_run, run_folders
 from tasks.tracking.earlier_runs import close_dead_runs
 from tasks.tracking.forwarder import Forwarder
 from tasks.tracking.links import links_of
+from tasks.tracking.scoring import scorers_kept
 
 NEWEST = ""
 CLOSING_SECONDS = 10.0
@@ -77,7 +78,7 @@ def open_session(params: Params, root: Path, resume: str | None, tags: dict[str,
     try:
         for dead in close_dead_runs(root):
             write_report(dead)
-        with recorded(run, params, tags) as session:
+        with scorers_kept(), recorded(run, params, tags) as session:
             yield session
     finally:
         lock.release()

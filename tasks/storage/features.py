@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from tasks.records import Schema
 from tasks.storage.decoding import decode_features
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def features_of(frame: pd.DataFrame, schema: Schema) -> NDArray[Any]:

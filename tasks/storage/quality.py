@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from tasks.decisions.batch_size import Quality
 from tasks.storage.samples import Samples
@@ -11,6 +10,8 @@ from tasks.storage.samples import Samples
 
 def quality_of(samples: Samples) -> Quality:
     """The quality of a block of samples. Samples are duplicates if all their features are equal, missing ones too."""
+    import pandas as pd  # here: who plans a batch of a given size does without
+
     rows = len(samples)
     missing = float(np.isnan(samples.features).mean()) if samples.features.dtype.kind == "f" and rows else 0.0
     frame = pd.DataFrame({"key": pd.util.hash_pandas_object(pd.DataFrame(samples.features), index=False).to_numpy()})

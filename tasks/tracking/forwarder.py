@@ -19,6 +19,8 @@ from tasks.tracking.earlier_runs import deliver_pending
 from tasks.tracking.failures import one_line
 
 LOOK_SECONDS = 0.5
+# The steps before the training need the processor more than MLflow does, which takes seconds to import.
+HEAD_START_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 CLOSING_PAUSE_SECONDS = 0.5
@@ -54,7 +56,16 @@ class Forwarder:
             )
         return self._all_sent
 
+    def _give_head_start(self) -> None:
+        """Wait until a branch trains, or the run closes, or the head start is over."""
+        deadline = time.monotonic() + HEAD_START_SECONDS
+        journal = Journal(self._run.journal)
+        while time.monotonic() < deadline and not self._closing.wait(LOOK_SECONDS):
+            if any(event["event"] == "branch_started" for event in journal.events()):
+                return
+
     def _forward(self) -> None:
+        self._give_head_start()
         delivery = Delivery(Path(self._run.folder))
         store: Store | None = None
         pause_seconds = FIRST_PAUSE_SECONDS

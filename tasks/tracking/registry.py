@@ -50,7 +50,7 @@ def log_model(
 ) -> RegisteredModel:
     """Log the model in `folder` on the MLflow run `run_id` and register it as a new version of `name`.
 
-    `rows` are a few raw rows without the label (the input example), `predictions` what the model says to them. `code`
+    `rows` are a few raw rows without the label (the input example), `predictions` are some that it may make. `code`
     are the packages that loading it needs, `loader_module` the one of their modules that has `_load_pyfunc`. Raises
     `TrackingUnavailableError`.
     """

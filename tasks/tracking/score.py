@@ -1,16 +1,18 @@
 """A script: predict raw rows with a registered model, in a process that knows nothing but that model.
 
-    python -P tasks/tracking/score.py MODEL_URI ROWS.parquet OUT.json [PARENT_PID]
+    python -P tasks/tracking/score.py [PARENT_PID [MODULE...]]
 
-It is run by its path and imports nothing of this project, so that the `tasks` which the model finds is the one stored
-with it: an old champion is scored by its own code. MLflow's address comes from MLFLOW_TRACKING_URI. OUT.json gets
-`{"predictions": [...]}`. Exit codes: 0; 3 the model's signature can't read the rows; 4 the model can't be had from the
-store; 1 anything else. The last line on stderr says what.
+It imports what it needs, the modules too, and reads one line of JSON from standard input: `store` (MLflow's address),
+`model` (its URI), `rows` (a Parquet file) and `out`, a file that gets the list of predictions as JSON. It is run by its
+path and imports nothing of this project, so that the `tasks` which the model finds is the one stored with it: an old
+champion is scored by its own code. Exit codes: 0; 3 the model's signature can't read the rows; 4 the model can't be had
+from the store; 1 anything else. The last line on stderr says what.
 """
 
 import json
 import runpy
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +21,24 @@ CANNOT_LOAD = 4
 
 
 def main(arguments: list[str]) -> int:
-    uri, rows_file, out_file, *parent = arguments
-    if parent:
+    if arguments:
         helper = runpy.run_path(str(Path(__file__).resolve().parents[1] / "parent_death.py"))
-        helper["die_with_parent"](int(parent[0]))
+        helper["die_with"](int(arguments[0]))
 
+    import mlflow
     import mlflow.artifacts
     import mlflow.pyfunc
     import pandas as pd
     from mlflow.exceptions import MlflowException
 
+    for module in arguments[1:]:
+        import_module(module)
+    request = sys.stdin.readline()
+    if not request:
+        return 0
+    store, uri, rows_file, out_file = (json.loads(request)[name] for name in ("store", "model", "rows", "out"))
+    mlflow.set_tracking_uri(store)
+    mlflow.set_registry_uri(store)
     rows = pd.read_parquet(rows_file)
     try:
         local = mlflow.artifacts.download_artifacts(artifact_uri=uri)
@@ -40,7 +50,7 @@ def main(arguments: list[str]) -> int:
     except MlflowException as error:
         return _fail(CANNOT_READ, f"{uri}: {error}")
     column = predictions["prediction"].tolist()
-    Path(out_file).write_text(json.dumps({"predictions": column}), encoding="utf-8")
+    Path(out_file).write_text(json.dumps(column), encoding="utf-8")
     return 0
 
 

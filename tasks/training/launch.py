@@ -2,7 +2,8 @@
 
 `python -m tasks.training.launch JOB` runs a phase from its job file, by hand too. Without a file the process imports
 torch, starts the fork server, and then runs one job after the other as their paths arrive on its standard input, each
-answered by its exit code: a launcher that is started ahead of time costs a phase no start-up.
+answered by its exit code: a launcher that is started ahead of time costs a phase no start-up. Calls of single functions
+come the same way (`tasks.training.calls`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import socket
 import sys
 import tempfile
 from functools import partial
+from importlib import import_module
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,18 @@ from tasks.device_lock import device_held
 from tasks.journal import Journal
 from tasks.parent_death import die_with_parent
 from tasks.record_files import read_record, write_atomically
+from tasks.training.calls import CALL, answer_to
 from tasks.training.job import LAUNCHER_PID, Job
+from tasks.training.rank import run_rank
 
 # What every worker needs; imported once in the fork server, so that a worker starts, or restarts, in a moment.
-PRELOADED = ["tasks.training.worker", "torch._dynamo", "torch.distributed.elastic.multiprocessing.api"]
+PRELOADED = [
+    "tasks.training.worker",
+    "tasks.training.check_model",
+    "tasks.training.fit",
+    "torch._dynamo",
+    "torch.distributed.elastic.multiprocessing.api",
+]
 POLL_SECONDS = 0.1
 SIGNALLED = 128
 
@@ -44,8 +54,12 @@ def main(arguments: list[str]) -> int:
     try:
         multiprocessing.set_forkserver_preload(PRELOADED)
         forkserver.ensure_running()
-        for job_file in arguments or map(str.strip, sys.stdin):
-            code = launch(read_record(Path(job_file), Job), job_file)
+        import_module("torch.distributed.launcher.api")  # while the fork server loads its own
+        for line in arguments or map(str.strip, sys.stdin):
+            if line.startswith(CALL):
+                print(answer_to(line, os.getpid()), flush=True)
+                continue
+            code = launch(read_record(Path(line), Job), line)
             print(code, flush=True)
             if code >= SIGNALLED:
                 break
@@ -74,8 +88,6 @@ def _launch(job: Job, job_file: str) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    from tasks.training.worker import run_worker
-
     job.failure.unlink(missing_ok=True)
     job.logs.mkdir(parents=True, exist_ok=True)
     log = os.open(job.logs / "launcher.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -95,7 +107,7 @@ def _launch(job: Job, job_file: str) -> int:
         logs_specs=DefaultLogsSpecs(log_dir=str(job.logs), redirects=Std.ALL),
     )
     try:
-        elastic_launch(config, run_worker)(job_file)
+        elastic_launch(config, run_rank)(job_file)
     except ChildFailedError as error:
         # Where a worker is killed the others fail too, on their broken connections: the signal is the cause.
         killed = [(rank, failure) for rank, failure in error.failures.items() if failure.exitcode < 0]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 
 from tasks.config import Model
@@ -19,6 +18,9 @@ from tasks.records import Schema
 from tasks.storage.features import features_of
 from tasks.training.factories import build_model
 from tasks.training.preprocessing import Preprocessing, apply
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ROWS_AT_ONCE = 1024
 
@@ -50,6 +52,8 @@ class Predictor:
     @torch.inference_mode()
     def predict(self, rows: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         """One `prediction` a row, a value of the label. Raises `ValueError` for rows without the features."""
+        import pandas as pd  # here: who only exports a model does without
+
         del params
         classes = self.served.schema.classes
         predictions: list[Any] = []
@@ -66,6 +70,14 @@ def load_predictor(folder: Path) -> Predictor:
     model = build_model(served.model, served.schema)
     model.load_state_dict(torch.load(folder / "weights.pt", map_location="cpu", weights_only=True))
     return Predictor(served, model)
+
+
+def predict_file(folder: Path, rows_file: Path) -> list[Any]:
+    """What a served model predicts for the rows of a Parquet file, a value a row."""
+    import pandas as pd
+
+    predictions: list[Any] = load_predictor(folder).predict(pd.read_parquet(rows_file))["prediction"].tolist()
+    return predictions
 
 
 def _load_pyfunc(data_path: str) -> Predictor:

@@ -1,4 +1,7 @@
-"""The parent's side of a phase: write the job, start its launcher (or use one that waits already), read the result."""
+"""The parent's side of a phase: write the job, start its launcher (or use one that waits already), read the result.
+
+Single functions that need torch are called in a waiting launcher too, so that this process doesn't have to load it.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tasks.errors import RetrainingError
 from tasks.parent_death import die_with_parent
 from tasks.record_files import read_record, write_record
 from tasks.records import PhaseResult
+from tasks.training.calls import outcome_of, request_line, run_function
 from tasks.training.job import Job
 
 CODE_ROOT = Path(__file__).resolve().parents[2]
@@ -35,21 +40,25 @@ def run_phase(job: Job, root: Path) -> PhaseResult:
         return read_record(job.result, PhaseResult)
     job.result.unlink(missing_ok=True)
     write_record(job.file, job)
-    launcher = _take(root)
-    try:
-        assert launcher.stdin is not None
-        assert launcher.stdout is not None
-        launcher.stdin.write(f"{job.file}\n")
-        launcher.stdin.flush()
-        code = launcher.stdout.readline().strip()
-    except BaseException:
-        _end(launcher, busy=True)
-        raise
-    _give_back(launcher)
+    code = _ask(_take_idle() or _start(root), str(job.file))
     if code != "0" or not job.result.exists():
         said = job.failure.read_text() if job.failure.exists() else f"the launcher ended early ({code or 'no code'})"
         raise RetrainingError(f"{job.branch}: {said} (logs: {job.logs})")
     return read_record(job.result, PhaseResult)
+
+
+def with_torch(target: str, *arguments: Any) -> Any:
+    """Call `module:function` with these arguments, which can be pickled, and return or raise what it does.
+
+    It runs in a process of a launcher's that waits, where torch is loaded; without one, in this process.
+    """
+    launcher = _take_idle()
+    if launcher is None:
+        return run_function(target, arguments)
+    answer = _ask(launcher, request_line(target, arguments))
+    if not answer:
+        raise RetrainingError(f"{target}: the launcher ended early")
+    return outcome_of(answer)
 
 
 @contextmanager
@@ -73,14 +82,37 @@ def launcher_ready(root: Path) -> Iterator[None]:
             _end(launcher)
 
 
-def _take(root: Path) -> subprocess.Popen[str]:
+def let_launchers_go() -> None:
+    """Tell those that wait that nothing more will come, so that they end while this process does something else."""
+    with _lock:
+        for launcher in _idle:
+            assert launcher.stdin is not None
+            launcher.stdin.close()
+
+
+def _take_idle() -> subprocess.Popen[str] | None:
     with _lock:
         while _idle:
             launcher = _idle.pop()
             if launcher.poll() is None:
                 return launcher
             _end(launcher)
-        return _start(root)
+    return None
+
+
+def _ask(launcher: subprocess.Popen[str], line: str) -> str:
+    """The launcher's answer; empty where it has ended."""
+    try:
+        assert launcher.stdin is not None
+        assert launcher.stdout is not None
+        launcher.stdin.write(f"{line}\n")
+        launcher.stdin.flush()
+        answer = launcher.stdout.readline().strip()
+    except BaseException:
+        _end(launcher, busy=True)
+        raise
+    _give_back(launcher)
+    return answer
 
 
 def _give_back(launcher: subprocess.Popen[str]) -> None:

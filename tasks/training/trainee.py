@@ -74,7 +74,6 @@ class Trainee:
     source: SampleSource
     preprocessing: Preprocessing
     plan: BatchPlan
-    classes: int
     timer: StepTimer
     say: Callable[[str], None]
     tally: Tally = field(default_factory=Tally)
@@ -97,7 +96,7 @@ class Trainee:
         most, tries = self.micro_batch, 0
         while True:
             try:
-                return accuracy(self.model, self._validation(most), self.classes, self.device)
+                return accuracy(self.model, self._validation(most), self.device)
             except Exception as error:  # ranks meet behind all passes: this one may begin again
                 if not is_out_of_memory(error) or most == 1:
                     raise

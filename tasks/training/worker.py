@@ -86,7 +86,6 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
             source,
             preprocessing,
             plan_of(job.batch, progress.micro_batch),
-            len(job.source.schema.classes),
             timer,
             lambda message: journal.write("note", branch=job.branch, message=f"rank {rank}: {message}"),
         )

@@ -82,7 +82,6 @@ def trainee_of(
         InMemory(samples),
         Preprocessing((0.0,) * WIDTH, (1.0,) * WIDTH, (WIDTH,)),
         plan,
-        CLASSES,
         StepTimer(plan.part, CPU),
         (said if said is not None else []).append,
     )

@@ -108,7 +108,7 @@ def test_ranks_start_alike_and_a_parameter_has_a_gradient_where_any_rank_has_one
 def shared_accuracy(rank: int, ranks: int, count: int) -> float:
     features, labels = samples(count)
     own = own_part(rank, ranks, count)
-    return accuracy(net(), [(features[own], labels[own])], 3, CPU)
+    return accuracy(net(), [(features[own], labels[own])], CPU)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from tasks.config import Params
-from tasks.training.checkpoint import fingerprint, load_checkpoint, save_checkpoint
+from tasks.training.checkpoint import load_checkpoint, save_checkpoint
+from tasks.training.fingerprint import fingerprint
 from tests.support.schemas import images, mixed, table
 
 CPU = torch.device("cpu")

@@ -1,0 +1,84 @@
+"""Calls of single functions in the fork server of a launcher: torch is loaded there, and they begin at once.
+
+Each call has a process of its own, which leaves nothing on the device and nothing in the caller. Both sides are this
+project's own processes, so that they may pickle.
+"""
+
+from __future__ import annotations
+
+import base64
+import multiprocessing
+import os
+import pickle
+import traceback
+from importlib import import_module
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tasks.errors import RetrainingError
+from tasks.parent_death import die_with, die_with_parent
+
+CALL = "call "
+
+
+def run_function(target: str, arguments: tuple[Any, ...]) -> Any:
+    """Call `module:function` here."""
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)(*arguments)
+
+
+def request_line(target: str, arguments: tuple[Any, ...]) -> str:
+    """The call as one line of text."""
+    return CALL + _as_text((target, arguments))
+
+
+def outcome_of(answer: str) -> Any:
+    """What the call returned, or raises what it raised; `RetrainingError` where its process has ended early."""
+    succeeded, value = _from_text(answer)
+    if succeeded:
+        return value
+    raise value
+
+
+def answer_to(request: str, launcher_pid: int) -> str:
+    """Run a requested call in a process forked by the fork server, and return its outcome as one line of text."""
+    context = multiprocessing.get_context("forkserver")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(sender, request, launcher_pid))
+    process.start()
+    sender.close()
+    try:
+        answer: str = receiver.recv()
+    except EOFError:
+        process.join()
+        target, _ = _from_text(request.removeprefix(CALL))
+        said = RetrainingError(f"{target}: its process has ended early (exit code {process.exitcode})")
+        return _as_text((False, said))
+    process.join()
+    return answer
+
+
+def _answer(sender: Connection, request: str, launcher_pid: int) -> None:
+    die_with_parent()
+    die_with(launcher_pid)
+    # The launcher's output is for its answers: what a user's code prints may not get between them.
+    os.dup2(2, 1)
+    target, arguments = _from_text(request.removeprefix(CALL))
+    try:
+        outcome = (True, run_function(target, arguments))
+    except Exception as error:
+        error.add_note("".join(traceback.format_exception(error)))
+        outcome = (False, error)
+    try:
+        answer = _as_text(outcome)
+    except Exception:  # a user's exception that can't be pickled
+        answer = _as_text((False, RetrainingError(f"{type(outcome[1]).__name__}: {outcome[1]}")))
+    sender.send(answer)
+
+
+def _as_text(value: Any) -> str:
+    return base64.b64encode(pickle.dumps(value)).decode()
+
+
+def _from_text(text: str) -> Any:
+    return pickle.loads(base64.b64decode(text))
