@@ -21,9 +21,18 @@ from tasks.training.speed import Trial, samples_per_second
 
 
 def fit_batch(
-    params: Params, run: Run, measurement: Measurement, plan: StoragePlan, branch: Branch, workers: int
+    params: Params,
+    run: Run,
+    measurement: Measurement,
+    plan: StoragePlan,
+    branch: Branch,
+    workers: int,
+    noise_scale: float | None = None,
 ) -> BatchPlan:
-    """The batch plan of a branch. Raises `RetrainingError` where not even one sample fits the device."""
+    """The batch plan of a branch. Raises `RetrainingError` where not even one sample fits the device.
+
+    `noise_scale` is what an earlier branch has measured of its gradients; it counts for `batch.size: auto` only.
+    """
     spec, schema = describe_source(params, run, measurement, plan), measurement.schema
     samples = write_preprocessing(run.outputs / "preprocessing.json", spec)
     device = choose_device(params.cluster.device)
@@ -34,7 +43,7 @@ def fit_batch(
 
     asked, why = params.batch.size, None
     if asked == "auto":
-        why = batch_size_from_quality(measure_quality(spec), len(schema.classes), samples)
+        why = batch_size_from_quality(measure_quality(spec), len(schema.classes), samples, noise_scale)
         asked = why.size
     batch_size = min(asked, samples)
     part = part_of(batch_size, workers)

@@ -189,7 +189,10 @@ class BatchPlan:
 
 @dataclass(frozen=True)
 class PhaseResult:
-    """What a phase of training left behind. `accuracy` is that of the last evaluation, on the validation samples."""
+    """What a phase of training left behind. `accuracy` is that of the last evaluation, on the validation samples.
+
+    `noise_scale` is that of the gradients, in samples, by then (None: it can't be told).
+    """
 
     branch: Branch
     mode: StorageMode
@@ -206,6 +209,7 @@ class PhaseResult:
     gradient_coefficient: float
     bytes_from_store: int
     bytes_from_nodes: int
+    noise_scale: float | None = None
 
 
 @dataclass(frozen=True)

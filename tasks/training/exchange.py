@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
+
+from tasks.decisions.noise_scale import NoiseSums
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,7 @@ class Own:
     """What one rank has to say. `left_seconds` counts for rank 0 only, whose clock is the one that ends a phase.
 
     `micro_batch` is what this rank's memory takes; `skipped_steps` had no valid target, and `failures` are attempts
-    that ran out of memory.
+    that ran out of memory. `noise` tells of the gradients of steps that were watched.
     """
 
     step_seconds: float | None
@@ -25,6 +27,7 @@ class Own:
     micro_batch: int
     skipped_steps: int
     failures: int
+    noise: NoiseSums = field(default_factory=NoiseSums)
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,11 @@ class Shared:
     micro_batch: int
     skipped_steps: int
     failures: int
+    noise: NoiseSums = field(default_factory=NoiseSums)
 
 
 def trailer_length(ranks: int) -> int:
-    return 2 * ranks + 6
+    return 2 * ranks + 6 + len(NoiseSums._fields)
 
 
 def pack(own: Own, rank: int, ranks: int) -> list[float]:
@@ -55,7 +59,7 @@ def pack(own: Own, rank: int, ranks: int) -> list[float]:
     micro_batches[rank] = float(own.micro_batch)
     left = own.left_seconds if rank == 0 else 0.0
     counts = [float(count) for count in (own.samples, own.finite, own.skipped_steps, own.failures)]
-    return [*durations, *micro_batches, left, own.loss_sum, *counts]
+    return [*durations, *micro_batches, left, own.loss_sum, *counts, *own.noise]
 
 
 def unpack(summed: Sequence[float], ranks: int) -> Shared:
@@ -63,9 +67,10 @@ def unpack(summed: Sequence[float], ranks: int) -> Shared:
     durations = tuple(summed[:ranks])
     micro_batch = round(min(summed[ranks : 2 * ranks]))
     left, loss_sum = summed[2 * ranks : 2 * ranks + 2]
-    samples, finite, skipped, failures = (round(count) for count in summed[2 * ranks + 2 :])
+    samples, finite, skipped, failures = (round(count) for count in summed[2 * ranks + 2 : 2 * ranks + 6])
+    noise = NoiseSums(*summed[2 * ranks + 6 :])
     known = durations if all(duration > 0 for duration in durations) else None
-    return Shared(known, left, loss_sum, samples, finite, micro_batch, skipped, failures)
+    return Shared(known, left, loss_sum, samples, finite, micro_batch, skipped, failures, noise)
 
 
 def exchange(own: Own, rank: int, ranks: int) -> Shared:

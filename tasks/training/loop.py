@@ -63,6 +63,7 @@ def train(
             trainee.micro_batch,
             tally.skipped_steps,
             tally.failures,
+            tally.noise,
         )
 
     shared = exchange(own(), trainee.rank, trainee.ranks)
@@ -74,6 +75,7 @@ def train(
             merge_buffers(trainee.model)
             progress.accuracy = trainee.evaluate()
             progress.best = progress.best.after(progress.accuracy)
+            progress.noise_scale, progress.noise = progress.noise.scale, progress.noise.faded()
             shared = _refresh(shared, exchange(own(), trainee.rank, trainee.ranks))
             progress.left_seconds = shared.left_seconds
             progress.evaluated_at_seconds = job.duration_seconds - progress.left_seconds
@@ -88,6 +90,8 @@ def train(
         shared = _run_round(job, trainee, progress, cursor, shared, merger, coefficient_rule, decision, own)
         progress.epoch, progress.position = cursor.epoch, cursor.position
         progress.skipped_steps += shared.skipped_steps
+        if shared.noise.is_finite:
+            progress.noise = progress.noise.plus(shared.noise)
         progress.rounds += 1
         progress.rounds_in_mode += 1
         reporter.rounded(progress, shared)

@@ -78,6 +78,8 @@ class Reporter:
         values: dict[str, float] = {"accuracy": progress.accuracy if progress.accuracy is not None else float("nan")}
         if samples:
             values |= {"loss": loss, "samples_per_second": samples / max(seconds, 1e-9)}
+        if progress.noise_scale is not None:
+            values["noise_scale"] = progress.noise_scale
         self.journal.write(
             "metrics", branch=self.job.branch, step=progress.earlier_steps + progress.steps, values=values
         )

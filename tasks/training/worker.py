@@ -217,4 +217,5 @@ def result_of(
         gradient_coefficient=reporter.gradient_coefficient,
         bytes_from_store=progress.bytes_from_store,
         bytes_from_nodes=progress.bytes_from_nodes,
+        noise_scale=progress.noise_scale,
     )
