@@ -9,6 +9,7 @@ from pathlib import Path
 from tasks.config import Params
 from tasks.decisions.batch_plan import NothingFitsError, Remedy, in_order, part_of, plan_batch
 from tasks.decisions.batch_size import batch_size_from_quality
+from tasks.decisions.first_batch import first_batch_of
 from tasks.errors import RetrainingError
 from tasks.journal import Journal
 from tasks.quantities import write_bytes
@@ -62,6 +63,7 @@ def fit_batch(
     except NothingFitsError as error:
         remedies = possible_remedies(params, schema, part, workers, device)
         raise RetrainingError(_nothing_fits(measurement.manifest.path, error, remedies)) from None
+    batch = replace(batch, first_batch=first_batch_of(batch, memory, params.batch.headroom))
     if why is not None:
         decision = replace(decision, because=f"{why.because}; {decision.because}", inputs=decision.inputs | why.inputs)
     Journal(run.journal).decide(decision, branch)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from tasks.decisions.first_batch import plan_after_measuring
 from tasks.decisions.gradient_coefficients import CoefficientRule
 from tasks.decisions.next_step import target_reached
 from tasks.decisions.smaller_passes import plan_after_failure
@@ -63,6 +64,7 @@ def train(
             trainee.micro_batch,
             tally.skipped_steps,
             tally.failures,
+            tally.expected_peak_bytes,
             tally.noise,
         )
 
@@ -128,8 +130,11 @@ def _ended(job: Job, progress: Progress, shared: Shared, ranks: int) -> Ended | 
 
 
 def _take_smaller_passes(trainee: Trainee, progress: Progress, shared: Shared) -> Decision:
-    """Some rank has run out of memory: all go on with its passes. Steps that were timed before took others."""
-    trainee.plan, decision = plan_after_failure(trainee.plan, shared.micro_batch, shared.failures)
+    """Some rank has run out of memory, or would: all go on with its passes. Steps timed before took others."""
+    if shared.failures:
+        trainee.plan, decision = plan_after_failure(trainee.plan, shared.micro_batch, shared.failures)
+    else:
+        trainee.plan, decision = plan_after_measuring(trainee.plan, shared.micro_batch, shared.expected_peak_bytes)
     trainee.micro_batch = progress.micro_batch = shared.micro_batch
     trainee.timer.forget()
     return decision

@@ -46,7 +46,7 @@ class Reporter:
             self._show(progress)
 
     def shrunk(self, decision: Decision, calibrated_again: bool) -> None:
-        """Memory has run out, and all ranks have taken smaller passes."""
+        """Memory has run out, or would have, and all ranks have taken smaller passes."""
         if self.journal is None:
             return
         self.journal.decide(decision, self.job.branch)

@@ -33,7 +33,7 @@ def watched_by_a_rank(rank: int, ranks: int, batch: int, micro: int) -> NoiseSum
     torch.manual_seed(7)
     trainee = trainee_of(nn.Linear(5, 3), plan_of(batch, micro, ranks), samples_of(10 * batch), rank, lr=0.0)
     synchronous_round(trainee, Cursor(10 * batch), WATCHED + 1, 1.0)
-    return exchange(Own(None, 0.0, 0.0, 0, True, 1, 0, 0, trainee.tally.noise), rank, ranks).noise
+    return exchange(Own(None, 0.0, 0.0, 0, True, 1, 0, 0, noise=trainee.tally.noise), rank, ranks).noise
 
 
 def of_one_rank(batch: int, parts: list[int]) -> NoiseSums:
