@@ -44,6 +44,18 @@ def test_a_batch_that_fits_is_run_whole_and_the_decision_is_in_the_journal(run: 
     assert decision["inputs"]["predicted_peak_bytes"] == batch.predicted_peak_bytes
 
 
+def test_a_model_that_no_trace_can_follow_is_probed_and_the_record_says_so(run: Run) -> None:
+    model: dict[str, object] = {
+        "factory": "tests.support.factories:DataDependent",
+        "arguments": {},
+        "allowed_packages": ["tests"],
+    }
+    batch = fit(run, model=model, batch={"size": 32, "device_memory": "1 GiB"})
+    decision = events_of(run, "decision")[-1]
+    assert batch.source == decision["inputs"]["source"] == "probe"
+    assert "fake tensors can't tell, so that small steps were run" in decision["because"]
+
+
 def test_a_small_device_splits_it_and_what_is_run_fits(run: Run) -> None:
     whole = fit(run, batch={"size": 64, "device_memory": "1 GiB"}).predicted_peak_bytes
     batch = fit(run, batch={"size": 64, "device_memory": whole - 1, "headroom": 0.0})
