@@ -98,7 +98,9 @@ def continue_branch(
     """The second branch: stage the data again on more nodes, fit the batch, then train on several accelerators."""
     with tags("continue", "distributed"):
         measurement, plan = steps.restage_data(params, run, measurement, plan)
-        batch = steps.fit_batch(params, run, measurement, plan, "continue", params.cluster.workers)
+        batch = steps.fit_batch(
+            params, run, measurement, plan, "continue", params.cluster.workers, pretrained.noise_scale
+        )
         return measurement, steps.continue_training(params, run, measurement, plan, batch, pretrained)
 
 

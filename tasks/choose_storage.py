@@ -6,7 +6,7 @@ from tasks.config import Params
 from tasks.decisions.storage_mode import choose_storage_mode
 from tasks.journal import Journal
 from tasks.records import Measurement, Run, StoragePlan
-from tasks.storage.memory_limits import available_memory_bytes
+from tasks.storage.memory_limits import available_memory_bytes, process_room_bytes
 from tasks.storage.nodes import absolute_nodes
 
 
@@ -18,7 +18,7 @@ def choose_storage(params: Params, run: Run, measurement: Measurement) -> Storag
         decoded_bytes=manifest.decoded_bytes,
         unknown_because=manifest.unknown_because,
         capacity_limit=params.storage.capacity_limit,
-        available_bytes=available_memory_bytes(),
+        available_bytes=min(available_memory_bytes(), process_room_bytes()),
     )
     Journal(run.journal).decide(decision)
     if decision.chosen == "local":

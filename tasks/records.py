@@ -168,11 +168,28 @@ class Peak:
 
 
 @dataclass(frozen=True)
+class FirstBatch:
+    """How the first batch is run so that it measures: a pass of `samples`, which warms up, one more of them and one of
+    twice as many, then the rest in passes of at most `micro_batch`.
+
+    Predicted are the bytes that the two measured passes add to what is there before them (`pass_bytes`), and the peak
+    of a step with passes of twice the samples, and of `micro_batch`, all beside the gradients of an earlier pass.
+    """
+
+    samples: int
+    pass_bytes: tuple[int, int]
+    small_peak_bytes: int
+    micro_batch: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
 class BatchPlan:
     """How one global batch goes through the device.
 
     `part` is the largest number of samples a worker gets of a global batch; a part is run in `passes` forward passes of
-    at most `micro_batch` samples. `source` says where the predicted peak comes from.
+    at most `micro_batch` samples. `source` says where the predicted peak comes from. `first_batch` is None where the
+    first batch is run like all others.
     """
 
     batch_size: int
@@ -185,11 +202,15 @@ class BatchPlan:
     budget_bytes: int
     source: str
     inexact_layers: tuple[str, ...] = ()
+    first_batch: FirstBatch | None = None
 
 
 @dataclass(frozen=True)
 class PhaseResult:
-    """What a phase of training left behind. `accuracy` is that of the last evaluation, on the validation samples."""
+    """What a phase of training left behind. `accuracy` is that of the last evaluation, on the validation samples.
+
+    `noise_scale` is that of the gradients, in samples, by then (None: it can't be told).
+    """
 
     branch: Branch
     mode: StorageMode
@@ -206,6 +227,7 @@ class PhaseResult:
     gradient_coefficient: float
     bytes_from_store: int
     bytes_from_nodes: int
+    noise_scale: float | None = None
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,9 @@ def run_continue(params: Params, root: Path) -> None:
         run, folder = session.run, session.run.outputs / "continue"
         if target.chosen == "missed" and pretrained.ended_by != "diverged":
             measurement, plan = restage_data.restage_data(params, run, measurement, plan)
-            batch = fit_batch.fit_batch(params, run, measurement, plan, "continue", params.cluster.workers)
+            batch = fit_batch.fit_batch(
+                params, run, measurement, plan, "continue", params.cluster.workers, pretrained.noise_scale
+            )
             result = _train(
                 run,
                 "continue",

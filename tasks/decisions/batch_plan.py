@@ -47,6 +47,9 @@ class Memory(Protocol):
     def peak(self, samples: int, accumulating: bool) -> Peak:
         """The peak with passes of so many samples; `accumulating`: as one of several passes, whose gradients stay."""
 
+    def pass_bytes(self, samples: int) -> int:
+        """The most bytes that a pass adds to what is there before it, where gradients of an earlier pass are."""
+
     def confirm(self, samples: int) -> bool:
         """Is it certain for this size? If not, all predictions have to be asked for again."""
 

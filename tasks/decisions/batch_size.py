@@ -2,7 +2,8 @@
 
 Noisy labels and missing values make a sample's gradient noisier, and more samples make up for it. A label that is
 wrong with probability η among C classes shrinks the mean gradient by 1 - ηC/(C-1), a share m of missing values by
-1 - m, while the spread stays about the same; the batch grows by the inverse square of both, up to four times.
+1 - m, while the spread stays about the same; the batch grows by the inverse square of both, up to four times. What
+grows is the gradient noise scale that an earlier phase has measured, or a fixed number where none has.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ LARGEST_GROWTH = 4.0
 LEAST_BATCH = 16
 # A batch is at most this share of the distinct samples: repeated ones tell nothing new.
 DISTINCT_SHARE = 10
+FORMULA = "base * min(4, 1 / ((1 - label_noise * C / (C - 1))^2 * (1 - missing_share)^2)), within [16, distinct / 10]"
 
 
 @dataclass(frozen=True)
@@ -50,20 +52,27 @@ def label_noise(disagreement: float | None, classes: int) -> float:
     return (1.0 - math.sqrt(max(0.0, 1.0 - ratio * disagreement))) / ratio
 
 
-def batch_size_from_quality(quality: Quality, classes: int, training_samples: int) -> BatchSize:
+def batch_size_from_quality(
+    quality: Quality, classes: int, training_samples: int, noise_scale: float | None = None
+) -> BatchSize:
     """base * min(4, q) with q = 1 / ((1 - ηC/(C-1))² (1 - m)²), within [16, distinct samples / 10].
 
     `quality` was counted on a part of the `training_samples`; distinct ones are taken to be as frequent in the rest.
+    The base is the `noise_scale` (`tasks.decisions.noise_scale`, in samples) where there is one.
     """
     noise = label_noise(quality.label_disagreement, classes)
     kept = (1.0 - noise * classes / (classes - 1) if classes > 1 else 1.0) * (1.0 - quality.missing_share)
     growth = min(LARGEST_GROWTH, 1.0 / kept**2) if kept > 1e-9 else LARGEST_GROWTH
     distinct = round(training_samples * quality.distinct / max(1, quality.rows))
-    size = min(training_samples, max(LEAST_BATCH, min(round(BASE_BATCH * growth), distinct // DISTINCT_SHARE)))
+    base = BASE_BATCH if noise_scale is None else noise_scale
+    size = min(training_samples, max(LEAST_BATCH, min(round(base * growth), distinct // DISTINCT_SHARE)))
     limit = "" if kept > 1e-9 else " (labels or values tell nothing, so the most that is allowed)"
+    said = f"{BASE_BATCH}" if noise_scale is None else f"the measured gradient noise scale of {noise_scale:.3g}"
     return BatchSize(
         size,
-        f"batch.size: auto gives {size}: {BASE_BATCH} times {growth:.3g}{limit} for a label noise of {noise:.3g} and "
-        f"{quality.missing_share:.1%} missing values, at most a tenth of {distinct} distinct samples",
-        asdict(quality) | {"label_noise": noise, "growth": growth, "base": BASE_BATCH},
+        f"batch.size: auto gives {size}: {said} times {growth:.3g}{limit} for a label noise of {noise:.3g} and "
+        f"{quality.missing_share:.1%} missing values, at least {LEAST_BATCH} and at most a tenth of {distinct} "
+        "distinct samples",
+        asdict(quality)
+        | {"label_noise": noise, "growth": growth, "base": base, "noise_scale": noise_scale, "formula": FORMULA},
     )

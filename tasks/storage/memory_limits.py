@@ -1,7 +1,8 @@
-"""How many bytes of memory this process may really use: the machine's, capped by its control groups."""
+"""How many bytes of memory this process may really use: the machine's, capped by its control groups and own limits."""
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import psutil
@@ -17,6 +18,28 @@ def available_memory_bytes(root: Path = Path("/")) -> int:
     """
     machine = int(psutil.virtual_memory().available)
     return max(0, min([machine, *_group_rooms(root)]))
+
+
+def process_room_bytes(root: Path = Path("/")) -> int:
+    """What this process may still take by its own limits of address space and data (`ulimit -v`, `ulimit -d`).
+
+    `NO_LIMIT` where it has none. Its children inherit the limits, and each has them for itself.
+    """
+    rooms = [NO_LIMIT]
+    for limit, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        most, _ = resource.getrlimit(limit)
+        used = _process_bytes(root / "proc/self/status", name)
+        if most != resource.RLIM_INFINITY and used is not None:
+            rooms.append(max(0, most - used))
+    return min(rooms)
+
+
+def _process_bytes(status: Path, name: str) -> int | None:
+    """A number of the kernel's on this process, which it gives in KiB. None without such a file."""
+    if not status.exists():
+        return None
+    found = (line.split() for line in status.read_text().splitlines())
+    return next((int(words[1]) * 1024 for words in found if words[:1] == [f"{name}:"]), None)
 
 
 def _group_rooms(root: Path) -> list[int]:

@@ -12,7 +12,13 @@ _autograd: Any = torch.autograd
 
 
 def with_peak(function: Callable[[], Result]) -> tuple[Result, int]:
-    """What the function returns, and the most bytes that were allocated at one time while it ran.
+    """What the function returns, and the most bytes that were allocated at one time while it ran."""
+    result, peak, _ = with_peak_and_rest(function)
+    return result, peak
+
+
+def with_peak_and_rest(function: Callable[[], Result]) -> tuple[Result, int, int]:
+    """The same, and the bytes that it has left allocated, fewer than 0 where it has freed what was there before.
 
     The older of torch's two profilers is used: the newer one takes seconds at its first start and writes to stderr.
     """
@@ -28,4 +34,4 @@ def with_peak(function: Callable[[], Result]) -> tuple[Result, int]:
     for event in (event for events in threads for event in events if event.kind() == "memory_alloc"):
         live += event.cpu_memory_usage()
         peak = max(peak, live)
-    return result, peak
+    return result, peak, live

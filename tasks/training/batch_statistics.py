@@ -22,7 +22,7 @@ class BatchStatistics:
         self.layers: list[Any] = [module for module in model.modules() if isinstance(module, RUNNING_STATISTICS)]
 
     @contextmanager
-    def over(self, passes: int) -> Iterator[None]:
+    def over(self, passes: float) -> Iterator[None]:
         """Running statistics move in `passes` passes as far as the momentum m lets them move in one.
 
         The old ones keep a share of 1 - m, and keep it too in k passes with a momentum of 1 - (1 - m)^(1/k). A layer

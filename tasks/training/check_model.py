@@ -20,20 +20,25 @@ def try_model(params: Params, schema: Schema) -> None:
         model = build_model(params.model, schema)
         build_optimizer(params.optimizer, model)
         features = torch.zeros(samples, *schema.input_shape)
-        try:
-            outputs = model.eval()(features)
-        except Exception as error:  # a user's model may raise anything; it is said in one line
-            raise ParameterError(
-                [
-                    f"model.factory: a sample of shape {schema.input_shape} does not go through {name!r}: "
-                    f"{in_one_line(error)}"
-                ]
-            ) from error
-    if not isinstance(outputs, torch.Tensor) or tuple(outputs.shape) != (samples, classes):
-        found = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
-        raise ParameterError(
-            [f"model.factory: {name!r} returns {found} for {samples} samples; must be {(samples, classes)}"]
-        )
+        # Some models return other things while they train.
+        for mode in ("training", "evaluation"):
+            try:
+                outputs = model.train(mode == "training")(features)
+            except Exception as error:  # a user's model may raise anything; it is said in one line
+                raise ParameterError(
+                    [
+                        f"model.factory: a sample of shape {schema.input_shape} does not go through {name!r} in "
+                        f"{mode}: {in_one_line(error)}"
+                    ]
+                ) from error
+            if not isinstance(outputs, torch.Tensor) or tuple(outputs.shape) != (samples, classes):
+                found = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+                raise ParameterError(
+                    [
+                        f"model.factory: {name!r} returns {found} for {samples} samples in {mode}; "
+                        f"must be {(samples, classes)}"
+                    ]
+                )
     try:
         labels = torch.zeros(samples, dtype=torch.int64)
         value, twice = loss(outputs, labels), loss(torch.cat([outputs, outputs]), torch.cat([labels, labels]))

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from tasks.errors import ParameterError, RetrainingError
-from tasks.storage.memory_limits import available_memory_bytes
+from tasks.storage.memory_limits import available_memory_bytes, process_room_bytes
 
 # On a CPU the heap grows beyond the tensors in it by a factor that depends on the net; measured 1.1 to 4.5.
 CPU_HEAP_FACTOR = 2.0
@@ -56,7 +56,7 @@ def device_memory_bytes(device: str, setting: int | Literal["auto"], processes: 
     """Bytes that each of `processes` workers may occupy on its device, the smallest of them.
 
     CUDA is asked in a process of its own, so that the caller keeps no context on the device. On a CPU the processes
-    share the memory that this one may use.
+    share the memory that this one may use; limits of a process (`ulimit`) hold for each of them.
     """
     if setting != "auto":
         return setting
@@ -75,7 +75,7 @@ def device_memory_bytes(device: str, setting: int | Literal["auto"], processes: 
         # What the driver holds for this process and no tensor uses is lost to it.
         unused = torch.mps.driver_allocated_memory() - torch.mps.current_allocated_memory()
         return int(torch.mps.recommended_max_memory()) - int(unused)
-    return int(available_memory_bytes() / CPU_HEAP_FACTOR / processes)
+    return int(min(available_memory_bytes() / processes, process_room_bytes()) / CPU_HEAP_FACTOR)
 
 
 def cuda_room_bytes(free: int, reserved: int, total: int, fraction: float) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
+
+from tasks.decisions.noise_scale import NoiseSums
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,8 @@ class Own:
     """What one rank has to say. `left_seconds` counts for rank 0 only, whose clock is the one that ends a phase.
 
     `micro_batch` is what this rank's memory takes; `skipped_steps` had no valid target, and `failures` are attempts
-    that ran out of memory.
+    that ran out of memory. `expected_peak_bytes` made the plan too large for this rank by measurement (0: it isn't).
+    `noise` tells of the gradients of steps that were watched.
     """
 
     step_seconds: float | None
@@ -25,13 +28,15 @@ class Own:
     micro_batch: int
     skipped_steps: int
     failures: int
+    expected_peak_bytes: int = 0
+    noise: NoiseSums = field(default_factory=NoiseSums)
 
 
 @dataclass(frozen=True)
 class Shared:
     """The same numbers on every rank. `durations_seconds` is None until every rank has a warmed-up step.
 
-    `micro_batch` is the smallest of all ranks, the rest are sums.
+    `micro_batch` is the smallest of all ranks, `expected_peak_bytes` the largest, the rest are sums.
     """
 
     durations_seconds: tuple[float, ...] | None
@@ -42,30 +47,35 @@ class Shared:
     micro_batch: int
     skipped_steps: int
     failures: int
+    expected_peak_bytes: int = 0
+    noise: NoiseSums = field(default_factory=NoiseSums)
 
 
 def trailer_length(ranks: int) -> int:
-    return 2 * ranks + 6
+    return 3 * ranks + 6 + len(NoiseSums._fields)
 
 
 def pack(own: Own, rank: int, ranks: int) -> list[float]:
     """One rank's numbers, so that the sum over ranks holds everybody's: a slot a rank where one can't add."""
-    durations, micro_batches = [0.0] * ranks, [0.0] * ranks
+    durations, micro_batches, peaks = [0.0] * ranks, [0.0] * ranks, [0.0] * ranks
     durations[rank] = own.step_seconds or 0.0
     micro_batches[rank] = float(own.micro_batch)
+    peaks[rank] = float(own.expected_peak_bytes)
     left = own.left_seconds if rank == 0 else 0.0
     counts = [float(count) for count in (own.samples, own.finite, own.skipped_steps, own.failures)]
-    return [*durations, *micro_batches, left, own.loss_sum, *counts]
+    return [*durations, *micro_batches, *peaks, left, own.loss_sum, *counts, *own.noise]
 
 
 def unpack(summed: Sequence[float], ranks: int) -> Shared:
     """The numbers of all ranks from the sum of their trailers."""
     durations = tuple(summed[:ranks])
     micro_batch = round(min(summed[ranks : 2 * ranks]))
-    left, loss_sum = summed[2 * ranks : 2 * ranks + 2]
-    samples, finite, skipped, failures = (round(count) for count in summed[2 * ranks + 2 :])
+    peak = round(max(summed[2 * ranks : 3 * ranks]))
+    left, loss_sum, *counts = summed[3 * ranks : 3 * ranks + 6]
+    samples, finite, skipped, failures = (round(count) for count in counts)
+    noise = NoiseSums(*summed[3 * ranks + 6 :])
     known = durations if all(duration > 0 for duration in durations) else None
-    return Shared(known, left, loss_sum, samples, finite, micro_batch, skipped, failures)
+    return Shared(known, left, loss_sum, samples, finite, micro_batch, skipped, failures, peak, noise)
 
 
 def exchange(own: Own, rank: int, ranks: int) -> Shared:

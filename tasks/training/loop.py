@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from tasks.decisions.first_batch import plan_after_measuring
 from tasks.decisions.gradient_coefficients import CoefficientRule
 from tasks.decisions.next_step import target_reached
 from tasks.decisions.smaller_passes import plan_after_failure
@@ -63,6 +64,8 @@ def train(
             trainee.micro_batch,
             tally.skipped_steps,
             tally.failures,
+            tally.expected_peak_bytes,
+            tally.noise,
         )
 
     shared = exchange(own(), trainee.rank, trainee.ranks)
@@ -74,6 +77,7 @@ def train(
             merge_buffers(trainee.model)
             progress.accuracy = trainee.evaluate()
             progress.best = progress.best.after(progress.accuracy)
+            progress.noise_scale, progress.noise = progress.noise.scale, progress.noise.faded()
             shared = _refresh(shared, exchange(own(), trainee.rank, trainee.ranks))
             progress.left_seconds = shared.left_seconds
             progress.evaluated_at_seconds = job.duration_seconds - progress.left_seconds
@@ -88,6 +92,8 @@ def train(
         shared = _run_round(job, trainee, progress, cursor, shared, merger, coefficient_rule, decision, own)
         progress.epoch, progress.position = cursor.epoch, cursor.position
         progress.skipped_steps += shared.skipped_steps
+        if shared.noise.is_finite:
+            progress.noise = progress.noise.plus(shared.noise)
         progress.rounds += 1
         progress.rounds_in_mode += 1
         reporter.rounded(progress, shared)
@@ -124,8 +130,11 @@ def _ended(job: Job, progress: Progress, shared: Shared, ranks: int) -> Ended | 
 
 
 def _take_smaller_passes(trainee: Trainee, progress: Progress, shared: Shared) -> Decision:
-    """Some rank has run out of memory: all go on with its passes. Steps that were timed before took others."""
-    trainee.plan, decision = plan_after_failure(trainee.plan, shared.micro_batch, shared.failures)
+    """Some rank has run out of memory, or would: all go on with its passes. Steps timed before took others."""
+    if shared.failures:
+        trainee.plan, decision = plan_after_failure(trainee.plan, shared.micro_batch, shared.failures)
+    else:
+        trainee.plan, decision = plan_after_measuring(trainee.plan, shared.micro_batch, shared.expected_peak_bytes)
     trainee.micro_batch = progress.micro_batch = shared.micro_batch
     trainee.timer.forget()
     return decision

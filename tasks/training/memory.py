@@ -85,6 +85,11 @@ class StepMemory:
             self._known[key] = replace(found, bytes=whole, breakdown=found.breakdown | extra)
         return self._known[key]
 
+    def pass_bytes(self, samples: int) -> int:
+        """The most bytes that a pass adds to what is there before it, where gradients of an earlier pass are."""
+        found = self._replay_of(samples).pass_bytes(samples)
+        return found + (self._unseen.bytes(samples, found) if self.source == "probe" else 0)
+
     @property
     def interacting(self) -> tuple[str, ...]:
         """The modules in which each sample meets all the others, so that splitting a batch is not exact."""

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from tasks.decisions.gradient_coefficients import BestAccuracy
+from tasks.decisions.noise_scale import NoiseSums
 from tasks.records import UpdateMode
 
 
@@ -16,7 +17,8 @@ class Progress:
     `steps` and `samples` count this phase; `earlier_steps` those of the phases before, so that metrics go on along one
     axis. A window of asynchronous steps counts as the whole batches that its samples make. `left_seconds` is what is
     left of the budget. `micro_batch` is the plan's, or what a shortage of memory has left of it (0: not known yet);
-    `skipped_steps` had no valid target and are among the steps.
+    `skipped_steps` had no valid target and are among the steps. `noise` tells of the gradients of the steps so far,
+    the later ones more, and `noise_scale` (in samples) is what came of it at the last evaluation, if anything did.
     """
 
     left_seconds: float
@@ -35,17 +37,20 @@ class Progress:
     data_version: str = ""
     best: BestAccuracy = field(default_factory=BestAccuracy)
     accuracy: float | None = None
+    noise: NoiseSums = field(default_factory=NoiseSums)
+    noise_scale: float | None = None
     evaluated_at_seconds: float = 0.0
     bytes_from_store: int = 0
     bytes_from_nodes: int = 0
     stalled_seconds: float = 0.0
 
     def plain(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"noise": list(self.noise)}
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> Progress:
         known = {item.name for item in fields(cls)}
         kept = {name: value for name, value in values.items() if name in known}
         kept["best"] = BestAccuracy(**values["best"])
+        kept["noise"] = NoiseSums(*values.get("noise", ()))
         return cls(**kept)

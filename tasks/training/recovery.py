@@ -59,7 +59,7 @@ class Recovery:
                 return met.weight, micro_batch
             discard()
             restore()
-            micro_batch = min(proposals)
+            micro_batch = min(micro_batch, *proposals)  # less than theirs where this rank has measured it
             if micro_batch == 0:
                 if why is None:
                     raise PeerOutOfMemoryError(f"rank {met.proposals.index(0)} has no memory for a single sample")

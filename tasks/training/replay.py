@@ -121,6 +121,18 @@ class Replay:
         outside = "loss" if program[at].segment in PASSES else "optimizer"
         return Peak(most, breakdown, self.first.modules[program[at].storage] or outside)
 
+    def pass_bytes(self, samples: int) -> int:
+        """The most bytes that a pass of `samples` samples adds to those before it, gradients being there already."""
+        sizes, live, before, most = self.sizes(samples), 0, 0, 0
+        for number, is_birth, segment in self._programs[True]:
+            if segment == "first_update":
+                break
+            live += sizes[number] if is_birth else -sizes[number]
+            if segment != "accumulating":
+                before = live
+            most = max(most, live - before)
+        return most
+
 
 def are_alike(one: Recording, other: Recording) -> bool:
     """Are these recordings of the same operations: equal births, deaths, kinds and places, as far as both go?

@@ -46,7 +46,7 @@ class Reporter:
             self._show(progress)
 
     def shrunk(self, decision: Decision, calibrated_again: bool) -> None:
-        """Memory has run out, and all ranks have taken smaller passes."""
+        """Memory has run out, or would have, and all ranks have taken smaller passes."""
         if self.journal is None:
             return
         self.journal.decide(decision, self.job.branch)
@@ -78,6 +78,8 @@ class Reporter:
         values: dict[str, float] = {"accuracy": progress.accuracy if progress.accuracy is not None else float("nan")}
         if samples:
             values |= {"loss": loss, "samples_per_second": samples / max(seconds, 1e-9)}
+        if progress.noise_scale is not None:
+            values["noise_scale"] = progress.noise_scale
         self.journal.write(
             "metrics", branch=self.job.branch, step=progress.earlier_steps + progress.steps, values=values
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import torch
@@ -21,12 +21,14 @@ def accumulate(
     sizes: Sequence[int],
     weights: Sequence[float],
     denominator: float,
+    passed: Callable[[float], None] | None = None,
 ) -> float:
     """Add to the gradients those of `sum(losses of the part) / denominator`. Returns that sum / denominator.
 
     The part is run in passes of `sizes` samples. `loss` is a mean, and `weights` is what it divides by in each pass, so
     that the sum over passes (and over ranks) is the gradient of the whole batch's mean where `denominator` is the sum
-    of all weights. A pass of weight 0 has nothing to give, and its mean is not a number: it isn't run.
+    of all weights. A pass of weight 0 has nothing to give, and its mean is not a number: it isn't run. `passed` is
+    called with the weight of each pass that was.
     """
     losses: list[torch.Tensor] = []
     counted = [weight for weight in weights if weight]
@@ -40,6 +42,8 @@ def accumulate(
                     # The share is a Python float: dividing integer tensors would give it in single precision.
                     torch.autograd.backward(value * (weight / denominator))
                 losses.append(value.detach())
+                if passed is not None:
+                    passed(weight)
             start = stop
     # Read at the end, all at once: each reading waits for the device.
     values: list[float] = torch.stack(losses).tolist() if losses else []

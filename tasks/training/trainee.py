@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from tasks.decisions.batch_plan import part_sizes
+from tasks.decisions.noise_scale import NoiseSums
 from tasks.decisions.smaller_passes import smaller_micro_batch
 from tasks.records import BatchPlan
 from tasks.storage.samples import Samples, SampleSource
@@ -17,6 +18,8 @@ from tasks.training.accuracy import accuracy
 from tasks.training.averaging import Met, Team, Tried, meet_nobody
 from tasks.training.batch_statistics import BatchStatistics
 from tasks.training.denominators import Loss, denominators
+from tasks.training.first_batch import MeasuredBatch
+from tasks.training.noise import GradientNoise
 from tasks.training.out_of_memory import free_what_it_holds, in_one_line, is_out_of_memory
 from tasks.training.preprocessing import Preprocessing, apply
 from tasks.training.recovery import Recovery
@@ -48,12 +51,16 @@ class Tally:
     """What a rank did since the last exchange.
 
     `skipped_steps` had no valid target, and `failures` are attempts of a step that ran out of memory on this rank.
+    `expected_peak_bytes` made the plan too large for it by measurement (0: it isn't); `noise` tells of the steps that
+    were watched.
     """
 
     loss_sum: float = 0.0
     samples: int = 0
     skipped_steps: int = 0
     failures: int = 0
+    expected_peak_bytes: int = 0
+    noise: NoiseSums = field(default_factory=NoiseSums)
 
 
 @dataclass
@@ -62,6 +69,7 @@ class Trainee:
 
     `team` adds up the gradients of all ranks (None for a lone rank). `say` gets a line when memory has run out here.
     `micro_batch` is the plan's until then; the plan follows once the ranks have exchanged it.
+    `first_batch` runs the passes until it has measured some.
     """
 
     rank: int
@@ -76,15 +84,18 @@ class Trainee:
     plan: BatchPlan
     timer: StepTimer
     say: Callable[[str], None]
+    first_batch: MeasuredBatch | None = None
     tally: Tally = field(default_factory=Tally)
     micro_batch: int = field(init=False)
     statistics: BatchStatistics = field(init=False)
     recovery: Recovery = field(init=False)
+    noise: GradientNoise = field(init=False)
 
     def __post_init__(self) -> None:
         self.micro_batch = self.plan.micro_batch
         self.statistics = BatchStatistics(self.model)
         self.recovery = Recovery(self.model, self.device, self._ran_out)
+        self.noise = GradientNoise(self.model)
 
     def load(self, epoch: int, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Samples of the epoch's order on the device: features (n, *input_shape), labels (n,)."""
@@ -127,6 +138,8 @@ class Trainee:
         own = len(labels)
         team = self.team if together else None
         loss, divisor = 0.0, float(batch_samples)
+        watch = self.noise.next_step(team is not None)
+        run_passes = accumulate if self.first_batch is None else self.first_batch.accumulate
 
         def attempt(sizes: list[int]) -> float:
             nonlocal loss, divisor
@@ -135,7 +148,11 @@ class Trainee:
             weights = denominators(self.loss, labels, sizes)
             # What other ranks hold is not known yet: their sum is corrected when they meet.
             divisor = float(batch_samples) if team else sum(weights)
-            loss = accumulate(self.model, self.statistics, self.loss, features, labels, sizes, weights, divisor)
+            # The lone pass of a lone rank tells nothing of how passes differ.
+            with nullcontext() if watch is None or (team is None and len(sizes) < 2) else watch.watched(divisor) as see:
+                loss = run_passes(
+                    self.model, self.statistics, self.loss, features, labels, sizes, weights, divisor, see
+                )
             return sum(weights)
 
         def discard() -> None:
@@ -147,16 +164,27 @@ class Trainee:
             return team.meet(tried, divisor) if team else meet_nobody(tried)
 
         weight, self.micro_batch = self.recovery.run(attempt, discard, meet, own, self.micro_batch)
+        if self.first_batch is not None:
+            self._take_measured(self.first_batch)
         if weight == 0:
             discard()
             self.tally.skipped_steps += team is None or team.rank == 0
             return
+        if watch is not None:
+            self.tally.noise = self.tally.noise.plus(watch.sums(batch_samples, weight, team is None or team.rank == 0))
         self.timer.resume()
         with lowered_rate(self.optimizer, coefficient):
             self.optimizer.step()
         self.timer.pause()
         self.tally.loss_sum += loss * divisor / weight * batch_samples
         self.tally.samples += own
+
+    def _take_measured(self, first: MeasuredBatch) -> None:
+        if first.refined is not None and first.refined.micro_batch < self.micro_batch:
+            self.micro_batch = first.refined.micro_batch
+            self.tally.expected_peak_bytes = first.refined.expected_peak_bytes
+        if first.begun:
+            self.first_batch = None
 
     def _ran_out(self, message: str) -> None:
         self.tally.failures += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from tasks.training.batch_statistics import keep_statistics_to_a_rank
 from tasks.training.calibration import CALIBRATED_AGAIN, calibrate_for
 from tasks.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tasks.training.factories import build_loss, build_model, build_optimizer
+from tasks.training.first_batch import MeasuredBatch
+from tasks.training.gauges import gauge_of
 from tasks.training.job import LAUNCHER_PID, Job
 from tasks.training.loop import Ended, train
 from tasks.training.preprocessing import Preprocessing
@@ -74,6 +77,10 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
     timer = StepTimer(job.batch.part, device)
     journal = Journal(Path(job.journal))
     source = open_source(job.source, rank, ranks, lambda message: journal.write("warning", message=message))
+
+    def say(message: str) -> None:
+        journal.write("note", branch=job.branch, message=f"rank {rank}: {message}")
+
     try:
         trainee = Trainee(
             rank,
@@ -87,7 +94,8 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
             preprocessing,
             plan_of(job.batch, progress.micro_batch),
             timer,
-            lambda message: journal.write("note", branch=job.branch, message=f"rank {rank}: {message}"),
+            say,
+            _first_batch(job, progress, device, say),
         )
 
         def save() -> None:
@@ -156,6 +164,16 @@ def _restore(
     return _calibrated(job, progress, journal)
 
 
+def _first_batch(
+    job: Job, progress: Progress, device: torch.device, say: Callable[[str], None]
+) -> MeasuredBatch | None:
+    """What measures the first batch of this process, unless the passes have already become smaller than planned."""
+    if job.batch.first_batch is None or progress.micro_batch < job.batch.micro_batch:
+        return None
+    found = gauge_of(device, job.params.batch.device_memory, job.batch.budget_bytes)
+    return None if found is None else MeasuredBatch(job.batch, *found, say)
+
+
 def _what_changed(job: Job, own: Checkpoint | None) -> str | None:
     """Why a phase can't go on with its own checkpoint; None where it can."""
     if own is None:
@@ -216,4 +234,5 @@ def result_of(
         gradient_coefficient=reporter.gradient_coefficient,
         bytes_from_store=progress.bytes_from_store,
         bytes_from_nodes=progress.bytes_from_nodes,
+        noise_scale=progress.noise_scale,
     )

@@ -91,6 +91,22 @@ class Swapped(Linear):
         return super().forward(features).T
 
 
+class WithAuxiliary(Linear):
+    """Gives more than its outputs while it trains."""
+
+    def forward(self, features: torch.Tensor) -> Any:
+        outputs = super().forward(features)
+        return (outputs, outputs) if self.training else outputs
+
+
+class LosesASample(Linear):
+    """Leaves one out where nothing is learnt."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(features)
+        return outputs if self.training else outputs[1:]
+
+
 class Detached(Linear):
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         return super().forward(features).detach()

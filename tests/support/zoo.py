@@ -129,6 +129,27 @@ class WithOwnFunction(nn.Module):
         return outputs
 
 
+class CubeInNumpy(torch.autograd.Function):
+    """Leaves torch, so that fake tensors can't follow."""
+
+    @staticmethod
+    def forward(context: Any, values: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(values)
+        return torch.from_numpy(values.numpy(force=True) ** 3)
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        (values,) = context.saved_tensors
+        gradient: torch.Tensor = gradients[0] * 3 * values**2
+        return gradient
+
+
+class WithOpaqueFunction(WithOwnFunction):
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.last(CubeInNumpy.apply(self.first(features)))  # type: ignore[no-untyped-call]
+        return outputs
+
+
 class Recurrent(nn.Module):
     """Its workspaces are unknown to fake tensors; with `packed` its shapes depend on the data as well."""
 

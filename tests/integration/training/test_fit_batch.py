@@ -18,7 +18,7 @@ from tasks.storage.description import describe_source
 from tasks.storage.source import open_source
 from tasks.training.preprocessing import Preprocessing
 from tests.support.phases import events_of, params_of
-from tests.support.repositories import make_repository, run_in, tables
+from tests.support.repositories import make_repository, parquet, run_in, table, tables
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,18 @@ def test_a_batch_that_fits_is_run_whole_and_the_decision_is_in_the_journal(run: 
     decision = events_of(run, "decision")[-1]
     assert (decision["name"], decision["branch"]) == ("batch_plan", "pretrain")
     assert decision["inputs"]["predicted_peak_bytes"] == batch.predicted_peak_bytes
+
+
+def test_a_model_that_no_trace_can_follow_is_probed_and_the_record_says_so(run: Run) -> None:
+    model: dict[str, object] = {
+        "factory": "tests.support.factories:DataDependent",
+        "arguments": {},
+        "allowed_packages": ["tests"],
+    }
+    batch = fit(run, model=model, batch={"size": 32, "device_memory": "1 GiB"})
+    decision = events_of(run, "decision")[-1]
+    assert batch.source == decision["inputs"]["source"] == "probe"
+    assert "fake tensors can't tell, so that small steps were run" in decision["because"]
 
 
 def test_a_small_device_splits_it_and_what_is_run_fits(run: Run) -> None:
@@ -75,6 +87,20 @@ def test_a_batch_of_more_samples_than_there_are_is_capped_and_said(run: Run) -> 
     assert (
         f"the batch of 5000 is capped to the {batch.batch_size} training" in events_of(run, "decision")[-1]["because"]
     )
+
+
+def test_a_batch_from_quality_is_one_that_the_device_has_memory_for(tmp_path: Path) -> None:
+    """All samples of a batch lie on the device while its passes run. A number that is asked for stays one."""
+    wide = {"a.parquet": parquet(table(1200, width=200))}
+    run = run_in(make_repository(tmp_path / "project", digits=wide))
+    roomy = fit(run, batch={"size": "auto", "device_memory": "1 GiB"})
+    assert roomy.batch_size == 64
+    room = fit(run, batch={"size": 32, "device_memory": "1 GiB"}).whole_part_peak_bytes
+    batch = fit(run, batch={"size": "auto", "device_memory": room, "headroom": 0.0})
+    assert (batch.batch_size, batch.predicted_peak_bytes) == (32, room)
+    assert f"the device has memory for {batch.batch_size}" in events_of(run, "decision")[-1]["because"]
+    with pytest.raises(RetrainingError, match="one sample of digits needs"):
+        fit(run, batch={"size": 64, "device_memory": room, "headroom": 0.0})
 
 
 def test_a_device_for_which_not_one_sample_fits_is_one_line_with_needed_and_available_bytes(run: Run) -> None:

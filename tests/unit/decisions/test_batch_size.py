@@ -59,3 +59,18 @@ def test_the_record_holds_the_formula_s_inputs() -> None:
     found = batch_size_from_quality(CLEAN, 10, 10_000)
     assert {"missing_share", "label_noise", "growth", "base", "distinct"} <= set(found.inputs)
     assert f"gives {BASE_BATCH}" in found.because
+
+
+@pytest.mark.parametrize(("noise_scale", "missing", "expected"), [(100.4, 0.0, 100), (100.0, 0.5, 400), (3.0, 0.0, 16)])
+def test_the_base_is_the_measured_noise_scale_where_there_is_one(
+    noise_scale: float, missing: float, expected: int
+) -> None:
+    found = batch_size_from_quality(Quality(10_000, missing, 10_000, 0.0), 10, 10_000, noise_scale)
+    assert found.size == expected
+    assert found.inputs["base"] == found.inputs["noise_scale"] == noise_scale
+    assert f"the measured gradient noise scale of {noise_scale:.3g}" in found.because
+
+
+@pytest.mark.parametrize("noise_scale", [1e9, 1e300])
+def test_a_noise_scale_beyond_all_samples_is_capped_to_a_tenth_of_the_distinct_ones(noise_scale: float) -> None:
+    assert batch_size_from_quality(CLEAN, 10, 10_000, noise_scale).size == 1000

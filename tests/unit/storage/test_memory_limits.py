@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
-from tasks.storage.memory_limits import available_memory_bytes
+from tasks.storage.memory_limits import NO_LIMIT, available_memory_bytes, process_room_bytes
 
 MIB = 1 << 20
 
@@ -62,3 +66,41 @@ def test_without_limits_the_machine_counts(tmp_path: Path) -> None:
     root = member_of(tmp_path, "4:memory:/", "0::/")
     group(root / "sys/fs/cgroup/memory", limit_in_bytes=9223372036854771712, usage_in_bytes=5, stat="cache 0")
     assert abs(available_memory_bytes(root) - psutil.virtual_memory().available) < 512 * MIB
+
+
+@pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_DATA], ids=["address space", "data"])
+def test_a_process_with_a_limit_of_its_own_has_what_that_leaves(limit: int) -> None:
+    """Of 4 GiB this interpreter has some MiB, and the kernel refuses a little more than what is said to be left."""
+    code = """
+import mmap
+from tasks.storage.memory_limits import process_room_bytes
+room = process_room_bytes()
+kept = mmap.mmap(-1, room - (32 << 20), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+try:
+    mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    print("more")
+except OSError:
+    print(room)
+"""
+    most = 4096 * MIB
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[3],
+        preexec_fn=lambda: resource.setrlimit(limit, (most, most)),
+    )
+    assert 2048 * MIB < int(found.stdout) < most
+
+
+def test_a_process_without_limits_has_all() -> None:
+    code = "from tasks.storage.memory_limits import process_room_bytes; print(process_room_bytes())"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]
+    )
+    assert int(found.stdout) == NO_LIMIT
+
+
+def test_where_the_kernel_says_nothing_of_a_process_there_is_no_limit(tmp_path: Path) -> None:
+    assert process_room_bytes(tmp_path) == NO_LIMIT

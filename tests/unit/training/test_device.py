@@ -9,6 +9,7 @@ import torch
 
 from tasks.errors import ParameterError, RetrainingError
 from tasks.storage.memory_limits import available_memory_bytes
+from tasks.training import device
 from tasks.training.device import (
     CPU_HEAP_FACTOR,
     CUDA_LIBRARY_BYTES,
@@ -49,6 +50,13 @@ def test_on_a_cpu_the_workers_share_the_memory_that_this_process_may_use() -> No
     available = available_memory_bytes() / CPU_HEAP_FACTOR
     assert shares[0] == pytest.approx(available, rel=0.2)
     assert shares[1] == pytest.approx(available / 4, rel=0.2)
+
+
+def test_a_limit_of_a_process_holds_for_each_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "available_memory_bytes", lambda: 12_000)
+    monkeypatch.setattr(device, "process_room_bytes", lambda: 5_000)
+    assert device_memory_bytes("cpu", "auto", 2) == 5_000 / CPU_HEAP_FACTOR
+    assert device_memory_bytes("cpu", "auto", 3) == 4_000 / CPU_HEAP_FACTOR
 
 
 GIB = 1 << 30

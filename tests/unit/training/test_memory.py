@@ -21,6 +21,7 @@ from tests.support.zoo import (
     ReadsAValue,
     Recurrent,
     Transformer,
+    WithOpaqueFunction,
     WithOwnFunction,
     contrastive,
     convolutional,
@@ -133,6 +134,15 @@ def test_a_model_that_reads_values_is_run_for_real(samples: int, kind: type[torc
     assert 0.99 <= found / allocated(builder(ReadsAValue, kind), rows, samples, samples) < 1.05
 
 
+@pytest.mark.parametrize("samples", [64, 512])
+def test_an_autograd_function_that_leaves_torch_is_run_for_real(samples: int) -> None:
+    memory = predictor(WithOpaqueFunction, rows, samples)
+    found = memory.peak_bytes(samples, False)
+    assert memory.source == "probe"
+    assert memory.notes[0].startswith("fake tensors can't tell, so that small steps were run: ")
+    assert 0.99 <= found / allocated(builder(WithOpaqueFunction), rows, samples, samples) < 1.4
+
+
 @pytest.mark.parametrize(
     ("model", "batch"), [(lambda: Recurrent(packed=True), sequences), (PicksSamples, rows)], ids=["packed", "picked"]
 )
@@ -186,6 +196,25 @@ def test_a_branch_to_what_fake_tensors_cant_do_ends_in_real_steps() -> None:
     assert memory.confirm(20)
     assert not memory.confirm(64)
     assert memory.source == "probe"
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "part"), [(wide, rows, 96), (Recurrent, sequences, 96), (ReadsAValue, rows, 96)]
+)
+def test_what_a_pass_adds_to_what_is_there_before_it_is_what_the_allocator_sees(
+    model: Model, batch: MakeBatch, part: int
+) -> None:
+    """For the first batch, which measures exactly that: traced, and run for real."""
+    predicted = [predictor(model, batch, part).pass_bytes(samples) for samples in (16, 32)]
+    made = model()
+    features, labels = batch(part)
+
+    def run_pass(samples: int) -> None:
+        torch.autograd.backward(cross_entropy(made(features[:samples]), labels[:samples]))
+
+    run_pass(16)
+    found = [peak_allocated_bytes(lambda samples=samples: run_pass(samples)) for samples in (16, 32)]  # type: ignore[misc]
+    assert predicted == pytest.approx(found, rel=0.03)
 
 
 def test_samples_that_meet_each_other_in_the_loss_are_noticed_and_their_square_is_counted() -> None:

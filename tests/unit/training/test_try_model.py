@@ -27,8 +27,10 @@ def test_a_model_that_fits_the_data_passes() -> None:
     ("given", "said"),
     [
         (params(f"{HERE}:Flattening"), "model.factory: 'tests.support.factories:Flattening' returns (16, 10)"),
-        (params(f"{HERE}:Swapped"), "returns (10, 2) for 2 samples; must be (2, 10)"),
+        (params(f"{HERE}:Swapped"), "returns (10, 2) for 2 samples in training; must be (2, 10)"),
         (params(f"{HERE}:Picky"), "a sample of shape (1, 8, 8) does not go through"),
+        (params(f"{HERE}:WithAuxiliary"), "returns tuple for 2 samples in training; must be (2, 10)"),
+        (params(f"{HERE}:LosesASample"), "returns (1, 10) for 2 samples in evaluation; must be (2, 10)"),
         (params(f"{HERE}:Detached"), "no gradient flows back"),
         (params(loss=f"{HERE}:loss_for_each"), "model.loss: 'tests.support.factories:loss_for_each' must return one"),
         (params(loss=f"{HERE}:summed_loss"), "must be the mean over the samples, but gives"),
