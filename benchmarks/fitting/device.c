@@ -5,8 +5,8 @@ and the scratch memory that kernels get from it. As on an accelerator, code that
 keep for themselves are not. Nothing in here knows how memory is predicted. */
 
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,29 +22,38 @@ extern void __libc_free(void *);
 
 static struct slot { void *block; size_t bytes; } slots[SLOTS]; /* a hash table with open addressing */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static size_t live, peak, before, limit = SIZE_MAX, refusals;
+static size_t live, peak, limit = SIZE_MAX, refusals;
 
 static size_t first_slot(void *block)
 {
     return ((uintptr_t)block >> 4) * 0x9E3779B97F4A7C15u >> (64 - SLOT_BITS);
 }
 
-/* Is this address in torch's allocator? It calls from one place, which is remembered. */
+/* Where libc10 lies in memory; nowhere until the device is opened. */
+static uintptr_t allocator_begins, allocator_ends;
+
+static int find_allocator(struct dl_phdr_info *library, size_t size, void *unused)
+{
+    (void)size, (void)unused;
+    if (!strstr(library->dlpi_name, "libc10.")) return 0;
+    for (int at = 0; at < library->dlpi_phnum; at++)
+        if (library->dlpi_phdr[at].p_type == PT_LOAD && library->dlpi_phdr[at].p_flags & PF_X) {
+            allocator_begins = library->dlpi_addr + library->dlpi_phdr[at].p_vaddr;
+            allocator_ends = allocator_begins + library->dlpi_phdr[at].p_memsz;
+        }
+    return 1;
+}
+
 static int is_allocator(void *caller)
 {
-    static void *_Atomic known;
-    Dl_info found;
-    if (caller == known) return 1;
-    if (!dladdr(caller, &found) || !found.dli_fname || !strstr(found.dli_fname, "libc10.")) return 0;
-    known = caller;
-    return 1;
+    return (uintptr_t)caller >= allocator_begins && (uintptr_t)caller < allocator_ends;
 }
 
 /* Counts bytes that are about to be allocated. 0 where there is no room for them. */
 static int reserve(size_t bytes)
 {
     pthread_mutex_lock(&lock);
-    int fits = limit == SIZE_MAX || live + bytes <= before + limit;
+    int fits = bytes <= limit && live <= limit - bytes;
     if (fits) {
         live += bytes;
         if (live > peak) peak = live;
@@ -100,18 +109,18 @@ void free(void *block)
     __libc_free(block);
 }
 
-/* From here on there are `bytes` bytes, beyond what this process has already. */
-void device_open(size_t bytes)
+/* From here on there are `bytes` bytes for new blocks. 0 where torch isn't there yet: it is to be imported before. */
+int device_open(size_t bytes)
 {
     pthread_mutex_lock(&lock);
-    before = peak = live;
     limit = bytes;
-    refusals = 0;
+    dl_iterate_phdr(find_allocator, NULL);
     pthread_mutex_unlock(&lock);
+    return allocator_ends != 0;
 }
 
 /* The most bytes at one time since the device was opened. */
-size_t device_peak(void) { return peak - before; }
+size_t device_peak(void) { return peak; }
 
 /* How many tensors were refused since then. */
 size_t device_refusals(void) { return refusals; }

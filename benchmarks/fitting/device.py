@@ -21,13 +21,14 @@ class Device:
             raise OSError("there is no device: LD_PRELOAD is not set")
         self._library = ctypes.CDLL(library)
         self._library.device_open.argtypes = [ctypes.c_size_t]
-        self._library.device_open.restype = None
+        self._library.device_open.restype = ctypes.c_int
         self._library.device_peak.restype = ctypes.c_size_t
         self._library.device_refusals.restype = ctypes.c_size_t
 
     def open(self, size_bytes: int) -> None:
-        """From here on there are `size_bytes` bytes, beyond what this process has already."""
-        self._library.device_open(size_bytes)
+        """From here on there are `size_bytes` bytes for new tensors. Once a process. Raises `OSError` without torch."""
+        if not self._library.device_open(size_bytes):
+            raise OSError("there is no allocator to be watched: import torch first")
 
     @property
     def peak_bytes(self) -> int:

@@ -31,7 +31,7 @@ def device_library(cache: Path = CACHE, compiler: str = "cc") -> Path:
     if not library.exists():
         cache.mkdir(parents=True, exist_ok=True)
         unfinished = library.with_suffix(f".{os.getpid()}")
-        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(unfinished), str(SOURCE), "-lpthread", "-ldl"]
+        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(unfinished), str(SOURCE), "-lpthread"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:
