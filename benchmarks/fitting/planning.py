@@ -22,7 +22,7 @@ from tasks.decisions.batch_plan import plan_batch
 from tasks.training.memory import TRACED_SAMPLES, StepMemory
 from tasks.training.subject import Build
 
-REPETITIONS = 5
+REPETITIONS = 3
 # Two sizes are the least that tell how memory grows.
 TRACKED_SAMPLES = TRACED_SAMPLES[:2]
 
