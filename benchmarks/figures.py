@@ -22,7 +22,7 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "==": operator.eq,
 }
-_TARGET = re.compile(r"(<=|<|>=|>|==) (\d+(?:\.\d+)?)")
+_TARGET = re.compile(r"(<=|<|>=|>|==) (\d+(?:\.\d+)?(?:e-?\d+)?)")
 NOT_TAKEN = "the script ended before this figure was taken"
 
 

@@ -147,7 +147,6 @@ def trainee_of(case: Case) -> Trainee:
         NoSource(),
         Preprocessing((), (), case.shape),
         plan,
-        CLASSES,
         StepTimer(case.batch, CPU),
         say,
     )

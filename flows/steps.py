@@ -90,9 +90,17 @@ def _check_model(params: Params, run: Run, measurement: Measurement) -> None:
 
 
 def _fit_batch(
-    params: Params, run: Run, measurement: Measurement, plan: StoragePlan, branch: Branch, workers: int
+    params: Params,
+    run: Run,
+    measurement: Measurement,
+    plan: StoragePlan,
+    branch: Branch,
+    workers: int,
+    noise_scale: float | None = None,
 ) -> BatchPlan:
-    batch: BatchPlan = with_torch("tasks.fit_batch:fit_batch", params, run, measurement, plan, branch, workers)
+    batch: BatchPlan = with_torch(
+        "tasks.fit_batch:fit_batch", params, run, measurement, plan, branch, workers, noise_scale
+    )
     return batch
 
 

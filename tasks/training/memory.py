@@ -24,7 +24,7 @@ from tasks.training.factories import in_one_line
 from tasks.training.recording import Recording, Segment, record_step
 from tasks.training.replay import NotAlikeError, Replay, are_alike, has_twin_passes
 from tasks.training.step import Loss, inexact_layers
-from tasks.training.subject import Build, copies_of, untouched_surroundings, update_as_on_cuda
+from tasks.training.subject import Build, copies_of, untouched_surroundings, update_as_on_cuda, without_collection
 
 # Makes (features, labels) of so many samples.
 MakeBatch = Callable[[int], tuple[Any, Any]]
@@ -147,7 +147,7 @@ class StepMemory:
     def _trace(self, sizes: Sequence[int], last: Segment = "update") -> list[Recording]:
         """Recordings of fake steps with these numbers of samples, as far as to the segment `last`."""
         until = time.process_time() + TRACING_SECONDS
-        with untouched_surroundings(), FakeTensorMode():
+        with untouched_surroundings(), without_collection(), FakeTensorMode():
             model, optimizer, device = self._fake_subject()
             if any(isinstance(module, nn.RNNBase) for module in model.modules()):
                 raise OpaqueWorkspaceError("recurrent layers have workspaces that are in no tensor")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -45,6 +46,22 @@ def untouched_surroundings() -> Iterator[None]:
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Reference cycles stay while this lasts.
+
+    When the collector comes by is chance, and storages in cycles would die at another place of each recording. It also
+    goes through all objects of torch, which takes as long as recording a small step.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def update_as_on_cuda(optimizer: Optimizer) -> None:

@@ -67,7 +67,7 @@ def is_gone(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("target", "value", "holds"),
     [("<= 2", 2.0, True), ("<= 2", 2.1, False), ("< 2", 2.0, False), (">= 0.99", 0.99, True), ("> 1", 1.0, False),
-     ("== 0", 0.0, True), ("== 0", 1.0, False)],
+     ("== 0", 0.0, True), ("== 0", 1.0, False), ("<= 1e-14", 1e-15, True), ("<= 1e-14", 1e-13, False)],
 )  # fmt: skip
 def test_whether_a_figure_holds_is_computed_from_its_target(target: str, value: float, holds: bool) -> None:
     assert Measure("T1", "something", "s", target).figure(value).holds is holds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from typing import Any
@@ -323,6 +324,33 @@ def test_tracing_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch
     assert memory.source == "probe"
     assert "TooSlowError" in memory.notes[0]
     assert time.process_time() - before < 5
+
+
+def test_storages_in_reference_cycles_die_at_no_chance_place_of_a_recording() -> None:
+    class Cyclic(nn.Module):
+        """The collector comes by in one pass and not in the others, as it does where it comes by chance."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers, self.passes = perceptron(), 0
+
+        def forward(self, features: torch.Tensor) -> torch.Tensor:
+            self.passes += 1
+            if self.passes == 2:
+                before = gc.get_threshold()
+                gc.set_threshold(1)
+                [[] for _ in range(100)]
+                gc.set_threshold(*before)
+            cycle: list[object] = [features.exp()]
+            cycle.append(cycle)
+            outputs: torch.Tensor = self.layers(features)
+            return outputs
+
+    gc.collect()
+    memory = predictor(Cyclic, rows, 64)
+    memory.peak(64, False)
+    assert (memory.source, memory.notes) == ("trace", [])
+    assert gc.isenabled()
 
 
 def test_a_fault_of_the_model_itself_is_raised() -> None:
