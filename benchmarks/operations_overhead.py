@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ from tasks.parameter_file import load_params
 
 TRAINING_SECONDS = 60.0
 WARM_UP_SECONDS = 3.0
+# Servers that have answered once still import and set up for some seconds.
+SERVERS_SETTLE_SECONDS = 10.0
 # Half of what guessing reaches, so that no continuation follows and there is exactly one branch.
 TARGET_ACCURACY = 0.05
 AROUND = "Prefect, MLflow and DVC around a 60 s training, over bare Python"
@@ -104,6 +107,7 @@ class Ways:
         home = self.folder / f"servers-{self.count}"
         own = environment(home)
         with prefect_server(home / "prefect", own) as api, mlflow_server(home / "mlflow", own) as uri:
+            time.sleep(SERVERS_SETTLE_SECONDS)
             project, own = self._clone(self.seconds, {"tracking.uri": uri})
             timed = flow_run(project, self.seconds, own | {"PREFECT_API_URL": api})
             check_served(project, api, uri)
