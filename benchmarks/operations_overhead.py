@@ -18,7 +18,6 @@ from typing import Any
 
 from benchmarks.clone import environment, fresh_clone
 from benchmarks.figures import Figure, Measure, begin, report, say
-from benchmarks.machine import ROOT
 from benchmarks.runs import (
     LIMIT_BEYOND_SECONDS,
     RunError,
@@ -27,7 +26,6 @@ from benchmarks.runs import (
     check_embedded,
     check_served,
     flow_run,
-    repro_run,
     run_command,
 )
 from benchmarks.servers import ServerError, mlflow_server, prefect_server
@@ -43,7 +41,6 @@ AROUND = "Prefect, MLflow and DVC around a 60 s training, over bare Python"
 EMBEDDED = Measure("O1.a", f"{AROUND}: everything embedded", "s", "<= 18")
 SERVED = Measure("O1.b", f"{AROUND}: with servers running", "s", "<= 8")
 STEPS = Measure("O1.c", "training steps done in the 60 s, everything embedded / bare Python", "ratio", ">= 0.99")
-REPRO = Measure("O1.d", "dvc repro around the same 60 s training, over bare Python: everything embedded", "s", "<= 18")
 
 
 @dataclass(frozen=True)
@@ -113,10 +110,6 @@ class Ways:
             check_served(project, api, uri)
         return timed
 
-    def repro(self) -> Timed:
-        project, own = self._clone(self.seconds)
-        return repro_run(project, self.seconds, own)
-
     def _clone(self, seconds: float, more: dict[str, Any] | None = None) -> tuple[Path, dict[str, str]]:
         self.count += 1
         settings = {"pretrain.duration": seconds, "pretrain.target_accuracy": TARGET_ACCURACY, **(more or {})}
@@ -144,7 +137,7 @@ def compare(ways: dict[str, Callable[[], Timed]]) -> Comparison:
 
 def figures(found: Comparison) -> list[Figure]:
     """The figures of all ways that were compared. A way that failed costs its own figures only."""
-    overheads = [(EMBEDDED, "embedded"), (SERVED, "servers"), (REPRO, "repro")]
+    overheads = [(EMBEDDED, "embedded"), (SERVED, "servers")]
     taken = [overhead(measure, way, found) for measure, way in overheads if way in found.timed]
     return [*taken, ratio_of_steps(found)]
 
@@ -167,13 +160,12 @@ def ratio_of_steps(found: Comparison) -> Figure:
 
 
 def main() -> None:
-    has_stages = (ROOT / "dvc.yaml").exists()
-    begin(EMBEDDED, SERVED, STEPS, *([REPRO] if has_stages else []))
+    begin(EMBEDDED, SERVED, STEPS)
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         ways = Ways(Path(folder), TRAINING_SECONDS)
         ways.prepare()
         compared = {"bare": ways.bare, "embedded": ways.embedded, "servers": ways.with_servers}
-        for figure in figures(compare(compared | ({"repro": ways.repro} if has_stages else {}))):
+        for figure in figures(compare(compared)):
             report(figure)
 
 

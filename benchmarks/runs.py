@@ -79,20 +79,6 @@ def flow_run(project: Path, duration: float, environment: Mapping[str, str]) -> 
     )
 
 
-def repro_run(project: Path, duration: float, environment: Mapping[str, str]) -> Timed:
-    """`dvc repro` in a fresh clone. Raises `RunError` unless it trained one branch for `duration`."""
-    _, _, seconds = _run([sys.executable, "-m", "dvc", "repro"], project, environment, duration)
-    result, handed_on = (
-        json.loads((project / "state" / branch / "result.json").read_text()) for branch in ("pretrain", "continue")
-    )
-    _check([*dict.fromkeys([result["branch"], handed_on["branch"]])], [result["seconds"]], duration)
-    job = json.loads((project / "state/pretrain/job.json").read_text())
-    parts = {"training": result["seconds"], "around it": seconds - result["seconds"]}
-    return Timed(
-        seconds, result["steps"], result["samples"], result["seconds"], _rounded(parts), job["batch"]["micro_batch"]
-    )
-
-
 def _check(branches: Sequence[str], seconds: Sequence[float], duration: float) -> None:
     if list(branches) != ["pretrain"]:
         raise RunError(f"there was to be one branch, not {list(branches)}")
