@@ -87,7 +87,7 @@ def open_client(uri: str) -> MlflowClient:
 
     # A refused connection is reported once, by us.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
-    for noisy in ("mlflow.pyfunc", "mlflow.store.db.utils", "alembic", "alembic.runtime.migration"):
+    for noisy in ("mlflow", "mlflow.store.db.utils", "alembic", "alembic.runtime.migration"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     with _schema_lock(uri):
         return MlflowClient(tracking_uri=uri, registry_uri=uri)

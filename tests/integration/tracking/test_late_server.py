@@ -80,7 +80,9 @@ class Running:
         assert files == {"params.yaml", "report.json"}
 
 
-def test_a_model_is_registered_crowned_and_scored_through_a_server(tmp_path: Path, relay: Relay) -> None:
+def test_a_model_is_registered_crowned_and_scored_through_a_server_without_a_word(
+    tmp_path: Path, relay: Relay, capfd: pytest.CaptureFixture[str]
+) -> None:
     relay.open()
     store = open_store(f"http://127.0.0.1:{relay.port}", "models", tmp_path)
     (tmp_path / "model").mkdir()
@@ -102,6 +104,7 @@ def test_a_model_is_registered_crowned_and_scored_through_a_server(tmp_path: Pat
     make_champion(store, model)
     assert champion(store, "served") == model
     assert score_model(store, model.uri, tmp_path / "rows.parquet") == [3.0, 4.0]
+    assert capfd.readouterr() == ("", "")  # what MLflow says in passing stays off the terminal
 
 
 def test_a_server_that_comes_late_gets_everything_once(tmp_path: Path, relay: Relay) -> None:
