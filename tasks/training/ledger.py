@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
+_DEVICE_OF = torch.ops.prim.device.default
 _sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
 
@@ -108,7 +110,15 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The numbers of the storages that live now."""
         return set(self._numbers.values())
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled while a ledger is open, and what torch would wrap around each operation takes longer."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # Most of what is asked of fake tensors is where they are. It is answered here, as they would answer it.
+        if func is _DEVICE_OF and isinstance(args[0], FakeTensor):
+            return args[0].fake_device
         self._operations += 1
         # The clock takes as long as all of the rest here.
         if self._operations % OPERATIONS_A_LOOK == 0 and time.process_time() > self.until:
