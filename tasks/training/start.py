@@ -60,7 +60,7 @@ def with_torch(target: str, *arguments: Any) -> Any:
         return run_function(target, arguments)
     answer = _ask(launcher, request_line(target, arguments))
     if not answer:
-        raise RetrainingError(f"{target}: the launcher ended early")
+        raise RetrainingError(f"{target}: the launcher ended early; python -m tasks.training.launch says why")
     return outcome_of(answer)
 
 
