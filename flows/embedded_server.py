@@ -30,6 +30,7 @@ START_SECONDS = 120.0
 END_SECONDS = 5.0
 ENVIRONMENT = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1", "PREFECT_UI_ENABLED": "0"}
 SETTING = "PREFECT_API_URL"
+SCRIPT = Path(__file__).resolve().with_name("embedded_app.py")
 
 
 def server_is_configured(environment: Mapping[str, str], folder: Path) -> bool:
@@ -72,8 +73,7 @@ class EmbeddedServer:
         with socket.create_server((HOST, 0)) as free:
             port = free.getsockname()[1]
         self.api_url = f"http://{HOST}:{port}/api"
-        # -P and --app-dir: the modules of the folder that the run is started in are no business of the server's.
-        command = ["-P", "-m", "uvicorn", "--app-dir", _packages(), "--factory", "prefect.server.api.server:create_app"]
+        command = ["-P", str(SCRIPT), "--app-dir", _packages(), "--factory", "prefect.server.api.server:create_app"]
         command += ["--host", HOST, "--port", str(port), "--log-level", "error", "--lifespan", "on"]
         self._process = subprocess.Popen(
             [sys.executable, *command],

@@ -73,7 +73,9 @@ class DirectRun:
     def wait_until_it_trains(self) -> None:
         """A fork server and its worker have the same command."""
         until(
-            lambda: self.starts("launch", "uvicorn", "score.py", "forkserver", "forkserver") and self._has_progress(),
+            lambda: (
+                self.starts("launch", "create_app", "score.py", "forkserver", "forkserver") and self._has_progress()
+            ),
             120,
             "training",
         )
@@ -143,9 +145,9 @@ def test_a_signal_while_everything_starts_ends_it_without_a_word(
     if moment == "first":
         while not handles_signals(started.process.pid):
             time.sleep(0.001)
-        assert not started.starts("uvicorn")
+        assert not started.starts("create_app")
     else:
-        until(lambda: started.starts("uvicorn"), 60, "a server")
+        until(lambda: started.starts("create_app"), 60, "a server")
     assert started.end(number) == 128 + number
     started.wait_until_nothing_is_left(15)
     assert (started.output, started.errors) == ("", "")

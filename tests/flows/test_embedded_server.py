@@ -202,12 +202,24 @@ print("answers")
 """
 
 
+def start_one(folder: Path) -> subprocess.CompletedProcess[str]:
+    """A server as a direct run in `folder` has it. What starts it is not to find the modules there either: -P."""
+    variables = direct_run.ENVIRONMENT | direct_run.QUIET | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-P", "-c", START_ONE], cwd=folder, env=environment(folder, **variables),
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+
+
 def test_modules_of_the_folder_that_a_run_starts_in_are_none_of_the_servers(tmp_path: Path) -> None:
     for name in ("types", "events", "aiosqlite", "fastapi", "prefect", "uvicorn"):
         write(tmp_path / f"{name}.py", "raise SystemExit('not the module that was meant')\n")
-    # -P and PYTHONPATH: what starts the server is not to find them either.
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", START_ONE], cwd=tmp_path, env=environment(tmp_path, PYTHONPATH=str(ROOT)),
-        capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
+    done = start_one(tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "answers\n", "")
+
+
+def test_the_settings_in_that_folder_are_the_servers_too(tmp_path: Path) -> None:
+    write(tmp_path / ".env", f"PREFECT_SERVER_DATABASE_CONNECTION_URL=sqlite+aiosqlite:///{tmp_path}/own.db\n")
+    assert start_one(tmp_path).returncode == 0
+    assert (tmp_path / "own.db").exists()
+    assert not (tmp_path / ".prefect/prefect.db").exists()
