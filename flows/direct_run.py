@@ -5,7 +5,6 @@ launcher of the workers starts beside Prefect and its server.
 """
 
 import os
-import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from uuid import UUID
 
 from flows.embedded_server import SETTING, EmbeddedServer, server_is_configured
 from tasks.command_line import Arguments, read_arguments_or_exit
+from tasks.errors import RetrainingError, complain
 from tasks.training.start import launcher_ready
 
 # The least that Prefect allows. By it a server notices that a run is gone.
@@ -43,15 +43,16 @@ class DirectRun:
 
 
 def begin(arguments: list[str]) -> DirectRun:
-    """Check the command line (exit code 2 where it is wrong) and start what takes time."""
+    """Check the command line (exit code 2 where it is wrong) and start what takes time (exit code 1 where it can't)."""
     found = read_arguments_or_exit(arguments)
-    embedded = not server_is_configured(os.environ)
+    embedded = not server_is_configured(os.environ, Path.cwd())
     for name, value in (ENVIRONMENT | ({} if embedded else HEARTBEAT) | ({} if found.debug else QUIET)).items():
         os.environ.setdefault(name, value)
-    # Prefect passes the signal on after it has ended the flow; a plain exit then ends its server too.
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     cleanup = ExitStack()
-    server = EmbeddedServer() if embedded else None
+    try:
+        server = EmbeddedServer() if embedded else None
+    except RetrainingError as error:
+        sys.exit(complain(error))
     cleanup.enter_context(launcher_ready(Path.cwd()))
     if server:
         os.environ[SETTING] = server.api_url

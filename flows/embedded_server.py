@@ -7,16 +7,20 @@ and it doesn't outlive the run.
 
 import atexit
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tasks.errors import RetrainingError
 from tasks.parent_death import die_with_parent
@@ -26,28 +30,50 @@ START_SECONDS = 120.0
 END_SECONDS = 5.0
 ENVIRONMENT = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1", "PREFECT_UI_ENABLED": "0"}
 SETTING = "PREFECT_API_URL"
+SCRIPT = Path(__file__).resolve().with_name("embedded_app.py")
 
 
-def server_is_configured(environment: Mapping[str, str]) -> bool:
-    """Does the environment or a profile of Prefect name a server?"""
-    home = Path(environment.get("PREFECT_HOME", "~/.prefect")).expanduser()
-    profiles = Path(environment.get("PREFECT_PROFILES_PATH", home / "profiles.toml"))
-    return SETTING in environment or (profiles.exists() and SETTING in profiles.read_text(encoding="utf-8"))
+def server_is_configured(environment: Mapping[str, str], folder: Path) -> bool:
+    """Does the environment, a file that Prefect reads in the run's folder, or its active profile name a server?
+
+    Where there are several, Prefect takes the first of these, and so this has to know all of them.
+    """
+    if environment.get(SETTING):
+        return True
+    if re.search(rf"^\s*(export\s+)?{SETTING}\s*=\s*[^\s#]", _text(folder / ".env"), re.MULTILINE):
+        return True
+    settings = [_toml(folder / "prefect.toml"), _toml(folder / "pyproject.toml").get("tool", {}).get("prefect", {})]
+    if any(found.get("api", {}).get("url") for found in settings):
+        return True
+    named = environment.get("PREFECT_PROFILES_PATH")
+    profiles = _toml(Path(named) if named else prefect_home(environment) / "profiles.toml")
+    active = environment.get("PREFECT_PROFILE") or profiles.get("active")
+    return bool(profiles.get("profiles", {}).get(active, {}).get(SETTING))
+
+
+def prefect_home(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("PREFECT_HOME") or "~/.prefect").expanduser()
 
 
 class EmbeddedServer:
     """Starts with its making, on the main thread, and ends with this process.
 
     It goes at the very end, as Prefect sends what it still has when the interpreter shuts down. `api_url` is known at
-    once; it answers from `wait` on.
+    once; it answers from `wait` on. Raises `RetrainingError` where it has no place for its database.
     """
 
     def __init__(self) -> None:
+        home = prefect_home(os.environ)
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            # The database is made in it.
+            tempfile.TemporaryFile(dir=home).close()
+        except OSError as error:
+            raise RetrainingError(f"PREFECT_HOME: {home} is no folder to write in: {error.strerror}") from None
         with socket.create_server((HOST, 0)) as free:
             port = free.getsockname()[1]
         self.api_url = f"http://{HOST}:{port}/api"
-        # -P and --app-dir: the modules of the folder that the run is started in are no business of the server's.
-        command = ["-P", "-m", "uvicorn", "--app-dir", _packages(), "--factory", "prefect.server.api.server:create_app"]
+        command = ["-P", str(SCRIPT), "--app-dir", _packages(), "--factory", "prefect.server.api.server:create_app"]
         command += ["--host", HOST, "--port", str(port), "--log-level", "error", "--lifespan", "on"]
         self._process = subprocess.Popen(
             [sys.executable, *command],
@@ -78,6 +104,21 @@ class EmbeddedServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    """What a file says; nothing where there is none. Of one that is wrong Prefect complains itself."""
+    try:
+        return tomllib.loads(_text(file))
+    except tomllib.TOMLDecodeError:
+        return {}
 
 
 def _packages() -> str:

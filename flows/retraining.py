@@ -6,6 +6,11 @@ python -m flows.retraining [--params FILE] [--set KEY=VALUE]... [--resume [RUN]]
 # No `from __future__ import annotations` here: Prefect reads the flow's annotations when it serves it.
 import sys
 
+from flows.signals import die_when_signalled, exit_when_signalled, interruptible
+
+if __name__ == "__main__":
+    exit_when_signalled()
+
 from flows.direct_run import begin, wait_for_records
 
 # Wrong parameters are said at once, and workers start while Prefect is imported.
@@ -112,7 +117,8 @@ def main() -> int:
         try:
             if DIRECT_RUN.server:
                 DIRECT_RUN.server.wait()
-            state: State[str] = retraining(arguments.params, arguments.resume, return_state=True)
+            with interruptible():
+                state: State[str] = retraining(arguments.params, arguments.resume, return_state=True)
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
         except RetrainingError as error:  # of the server
@@ -125,4 +131,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    finally:
+        die_when_signalled()

@@ -7,6 +7,7 @@ import math
 import sqlite3
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -154,9 +155,8 @@ def test_prefect_has_named_tasks_and_a_subflow_a_branch_that_says_why(default_ru
         flows = [name for (name,) in database.execute("select name from flow_run")]
         tasks = {name.rsplit("-", 1)[0] for (name,) in database.execute("select name from task_run")}
         artifacts = {key for (key,) in database.execute("select key from artifact")}
-        unfinished = database.execute("select count(*) from task_run where state_type not in ('COMPLETED')").fetchone()[
-            0
-        ]
+        states = {state for (state,) in database.execute("select state_type from task_run")}
+        states |= {state for (state,) in database.execute("select state_type from flow_run")}
     assert any(name.startswith("pretrain: local") for name in flows)
     if continued(default_run):
         assert any(name.startswith("continue: distributed, 2 workers, accuracy") for name in flows)
@@ -166,7 +166,7 @@ def test_prefect_has_named_tasks_and_a_subflow_a_branch_that_says_why(default_ru
         "promote_model",
     } <= tasks  # fmt: skip
     assert {"decisions-storage-mode", "decisions-batch-plan", "decisions-target", "decisions-promotion"} <= artifacts
-    assert unfinished == 0
+    assert states == {"COMPLETED"}
 
 
 def test_the_champion_predicts_the_same_in_a_fresh_process_from_raw_rows(default_run: Finished, project: Path) -> None:
@@ -202,6 +202,11 @@ def test_nothing_is_left_running(second_run: Finished, project: Path) -> None:
     assert second_run.code == 0
     left = subprocess.run(["pgrep", "-f", str(project)], capture_output=True, text=True, check=False).stdout.split()
     assert left == []
+
+
+def test_the_process_ends_soon_after_its_run(second_run: Finished) -> None:
+    (end,) = [event for event in second_run.events if event["event"] == "run_ended"]
+    assert 0 <= second_run.ended_at - datetime.fromisoformat(end["at"]).timestamp() < 15
 
 
 @pytest.mark.parametrize("run", ["default_run", "second_run"])

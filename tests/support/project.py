@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,12 @@ LIMIT_SECONDS = 280
 
 @dataclass(frozen=True)
 class Finished:
-    """A command that has ended. `folder` is the newest run's."""
+    """A command that has ended, at `ended_at` (seconds since the epoch). `folder` is the newest run's."""
 
     code: int
     output: str
     folder: Path
+    ended_at: float = math.nan
 
     @property
     def report(self) -> dict[str, Any]:
@@ -80,5 +83,6 @@ def retrain(project: Path, *settings: str, **variables: str) -> Finished:
         timeout=LIMIT_SECONDS,
         check=False,
     )
+    ended_at = time.time()
     runs = sorted((project / "runs").iterdir()) if (project / "runs").is_dir() else []
-    return Finished(done.returncode, done.stdout, runs[-1] if runs else project)
+    return Finished(done.returncode, done.stdout, runs[-1] if runs else project, ended_at)

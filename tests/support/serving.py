@@ -138,14 +138,18 @@ class Served:
         return "\n".join(line["message"] for line in lines)
 
     def processes(self) -> dict[int, str]:
-        """All processes of these servers and their runs: those that have this Prefect home."""
-        mark = f"PREFECT_HOME={self.environment['PREFECT_HOME']}\0".encode()
-        return _with_environment(mark) | _in_folder(self.project)
+        """All processes of these servers and their runs."""
+        return processes_of(self.project, self.environment["PREFECT_HOME"])
 
     def end(self, number: signal.Signals) -> int:
         """Send a signal, and return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(90)
+
+
+def processes_of(project: Path, prefect_home: str) -> dict[int, str]:
+    """The pids and commands of all processes that have this Prefect home or work in the project's folder."""
+    return _with_environment(f"PREFECT_HOME={prefect_home}\0".encode()) | _in_folder(project)
 
 
 def _events(folder: Path, branch: str) -> str:
