@@ -44,6 +44,7 @@ SIGNALLED = 128
 def main(arguments: list[str]) -> int:
     """Run the phase of one job file, or those that standard input names. Returns the last exit code."""
     die_with_parent()
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(SIGNALLED + number))  # so that nothing is left behind
     # torch 2.13 shares the rendezvous store between restarts, and no restart succeeds with it.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
