@@ -11,6 +11,7 @@ import pytest
 from tasks.journal import Journal
 from tasks.records import Run
 from tasks.tracking import forwarder
+from tasks.tracking.client import Store, open_store
 from tasks.tracking.forwarder import Forwarder
 from tasks.tracking.state import delivered
 from tests.support.journals import end, new_run, params_at, start, start_branch
@@ -39,13 +40,20 @@ def becomes_true(look: Callable[[], bool], seconds: float = 90.0) -> bool:
 
 
 def test_nothing_is_sent_before_a_branch_has_started_and_all_is_sent_then(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    opened = []
+
+    def opening(uri: str, experiment: str, root: Path) -> Store:
+        opened.append(uri)
+        return open_store(uri, experiment, root)
+
+    monkeypatch.setattr(forwarder, "open_store", opening)
     monkeypatch.setattr(forwarder, "HEAD_START_SECONDS", 3600.0)
     sending = forwarder_of(run)
     sending.start()
-    time.sleep(3)
-    assert not (tmp_path / STORE).exists()
+    time.sleep(2)
+    assert opened == []
     start_branch(Journal(run.journal))
     assert becomes_true(lambda: delivered(Path(run.folder)))
     end(Journal(run.journal))
