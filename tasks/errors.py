@@ -13,8 +13,11 @@ class ParameterError(Exception):
     """What the user gave is wrong: one line a fault, each with the key, the value and what is allowed (exit code 2)."""
 
     def __init__(self, faults: list[str]) -> None:
-        super().__init__("\n".join(faults))
+        super().__init__(faults)
         self.faults = faults
+
+    def __str__(self) -> str:
+        return "\n".join(self.faults)
 
 
 class RetrainingError(Exception):

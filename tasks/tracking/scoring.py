@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -153,6 +154,12 @@ def _start() -> subprocess.Popen[str]:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a process that is no longer needed, whatever it does."""
-    process.kill()
-    process.communicate()
+    """End a process that is no longer needed, whatever it does, and what its model has started."""
+    if process.returncode is None:  # nobody else can have its number
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    for pipe in (process.stdin, process.stderr):
+        if pipe:
+            with suppress(BrokenPipeError):
+                pipe.close()

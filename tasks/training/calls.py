@@ -71,7 +71,8 @@ def _answer(sender: Connection, request: str, launcher_pid: int) -> None:
         outcome = (False, error)
     try:
         answer = _as_text(outcome)
-    except Exception:  # a user's exception that can't be pickled
+        _from_text(answer)
+    except Exception:  # a user's exception that can't be pickled, or can't be made again from its arguments
         answer = _as_text((False, RetrainingError(f"{type(outcome[1]).__name__}: {outcome[1]}")))
     sender.send(answer)
 

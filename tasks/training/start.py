@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,13 +108,17 @@ def _ask(launcher: subprocess.Popen[str], line: str) -> str:
     try:
         assert launcher.stdin is not None
         assert launcher.stdout is not None
-        launcher.stdin.write(f"{line}\n")
-        launcher.stdin.flush()
+        with suppress(BrokenPipeError):
+            launcher.stdin.write(f"{line}\n")
+            launcher.stdin.flush()
         answer = launcher.stdout.readline().strip()
     except BaseException:
         _end(launcher, busy=True)
         raise
-    _give_back(launcher)
+    if answer:
+        _give_back(launcher)
+    else:
+        _end(launcher)
     return answer
 
 
@@ -150,7 +154,8 @@ def worker_environment(root: Path) -> dict[str, str]:
 def _end(launcher: subprocess.Popen[str], busy: bool = False) -> None:
     """End the launcher and all that it has started, gently first: an idle one leaves when its input ends."""
     if launcher.stdin:
-        launcher.stdin.close()
+        with suppress(BrokenPipeError):
+            launcher.stdin.close()
     if launcher.poll() is None:
         if busy:
             _signal_group(launcher, signal.SIGTERM)

@@ -18,9 +18,23 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def default_run(project: Path) -> Finished:
+def loaded_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose `sitecustomize` has the process of a direct run write there, at its end, which modules it has."""
+    folder = tmp_path_factory.mktemp("loaded")
+    (folder / "sitecustomize.py").write_text(
+        "import atexit, pathlib, sys\n"
+        "def write():\n"
+        "    (pathlib.Path(__file__).parent / 'modules').write_text('\\n'.join(sys.modules))\n"
+        "if 'flows.retraining' in sys.orig_argv:\n"
+        "    atexit.register(write)\n"
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def default_run(project: Path, loaded_modules: Path) -> Finished:
     """The main job, once, in a fresh clone."""
-    return retrain(project)
+    return retrain(project, PYTHONPATH=str(loaded_modules))
 
 
 @pytest.fixture(scope="session")

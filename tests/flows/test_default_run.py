@@ -42,6 +42,13 @@ def test_the_run_completes_and_its_small_set_is_kept_in_local_memory(default_run
     assert default_run.report["phases"][0]["workers"] == 1
 
 
+def test_the_runs_own_process_leaves_torch_to_its_workers(default_run: Finished, loaded_modules: Path) -> None:
+    assert default_run.code == 0, default_run.output
+    modules = (loaded_modules / "modules").read_text().splitlines()
+    assert "prefect" in modules
+    assert "torch" not in modules
+
+
 def test_the_batch_does_not_fit_the_stated_memory_and_is_split(default_run: Finished) -> None:
     """Claims B1, B3 and B4."""
     plan = decisions(default_run, "batch_plan")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -117,6 +118,27 @@ def test_21_samples_give_one_and_the_same_fraction_over_any_number_of_ranks(rank
     right = int((net()(features).argmax(dim=1) == labels).sum())
     assert 0 < right < 21
     assert run_ranks(shared_accuracy, ranks, 21) == [right / 21] * ranks
+
+
+def accuracy_of_uneven_ranks(rank: int, ranks: int) -> float:
+    """The first rank has no sample, the last one an output that is no number."""
+    outputs = torch.eye(3)[: 0 if rank == 0 else 3].clone()
+    if rank == ranks - 1:
+        outputs[0, 0] = math.nan
+    return accuracy(nn.Identity(), [(outputs, torch.arange(len(outputs)))], CPU)
+
+
+def test_a_rank_without_a_sample_and_one_with_a_bad_output_count_for_what_they_have() -> None:
+    assert run_ranks(accuracy_of_uneven_ranks, 3) == [5 / 6] * 3
+
+
+def no_samples_at_all(rank: int, ranks: int) -> float:
+    del rank, ranks
+    return accuracy(nn.Identity(), [], CPU)
+
+
+def test_ranks_without_any_sample_have_no_accuracy() -> None:
+    assert all(math.isnan(value) for value in run_ranks(no_samples_at_all, 2))
 
 
 def one_rank_fails(rank: int, ranks: int) -> int:
