@@ -62,4 +62,7 @@ def _end_with_dvc() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    exit_code = main(sys.argv[1:])
+    # While the interpreter shuts down nothing catches an exception.
+    signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(128 + number))
+    sys.exit(exit_code)

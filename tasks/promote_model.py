@@ -23,7 +23,9 @@ from tasks.tracking.state import wait_for_parent
 from tasks.training.start import with_torch
 
 EXAMPLE_ROWS = 4
-PARENT_SECONDS = 10.0
+# On a slow machine MLflow takes long to be imported and to make its store.
+PARENT_SECONDS = 120.0
+OUT_OF_REACH_SECONDS = 10.0
 
 
 def promote_model(params: Params, run: Run, measurement: Measurement, result: PhaseResult) -> ModelRecord:
@@ -72,7 +74,7 @@ def _register_and_judge(
     rows_file: Path,
 ) -> ModelRecord:
     root, folder = Path(run.root), Path(record.folder)
-    parent = wait_for_parent(run, PARENT_SECONDS)
+    parent = wait_for_parent(run, PARENT_SECONDS, OUT_OF_REACH_SECONDS)
     if parent is None:
         raise TrackingUnavailableError(f"{params.tracking.uri} has no run for {run.id} yet")
     store = open_store(store_uri(params.tracking.uri, root), params.tracking.experiment, root)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.errors import ParameterError, RetrainingError
+from tasks.tracking.database import make_database
 from tasks.tracking.failures import TrackingUnavailableError, is_refused, one_line
 from tasks.tracking.view import VIEW_TAG, view_state
 
@@ -89,7 +90,9 @@ def open_client(uri: str) -> MlflowClient:
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     for noisy in ("mlflow", "mlflow.store.db.utils", "alembic", "alembic.runtime.migration"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    with _schema_lock(uri):
+    with _schema_lock(uri) as file:
+        if file is not None and not file.exists():
+            make_database(file)
         return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
@@ -149,13 +152,16 @@ def _probe(uri: str) -> None:
 
 
 @contextmanager
-def _schema_lock(uri: str) -> Iterator[None]:
-    """Hold off other processes while the tables of an sqlite store are made: two that make them at once both fail."""
+def _schema_lock(uri: str) -> Iterator[Path | None]:
+    """Hold off other processes while the tables of an sqlite store are made: two that make them at once both fail.
+
+    Gives the file of such a store.
+    """
     if not uri.startswith(SQLITE):
-        yield
+        yield None
         return
     file = Path(uri.removeprefix(SQLITE).partition("?")[0])
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.with_name(file.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield file

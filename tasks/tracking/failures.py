@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# How the journal's warning begins that MLflow is out of reach.
+OUT_OF_REACH = "MLflow can't be reached"
+
 # MLflow's error codes that say: this will not be accepted, however often it is sent.
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE", "RESOURCE_ALREADY_EXISTS"}
 

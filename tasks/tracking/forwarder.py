@@ -13,10 +13,10 @@ from pathlib import Path
 from tasks.config import Params
 from tasks.journal import Journal
 from tasks.records import Run
-from tasks.tracking.client import Store, open_store, store_uri
+from tasks.tracking.client import SQLITE, Store, open_store, store_uri
 from tasks.tracking.delivery import Delivery
 from tasks.tracking.earlier_runs import deliver_pending
-from tasks.tracking.failures import one_line
+from tasks.tracking.failures import OUT_OF_REACH, one_line
 
 LOOK_SECONDS = 0.5
 # The steps before the training need the processor more than MLflow does, which takes seconds to import.
@@ -24,6 +24,7 @@ HEAD_START_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 CLOSING_PAUSE_SECONDS = 0.5
+SLOW_SECONDS = 60.0
 
 
 class Forwarder:
@@ -37,19 +38,23 @@ class Forwarder:
         self._closing = threading.Event()
         self._deadline = float("inf")
         self._all_sent = False
+        # A file is; of a server it is known once it has answered.
+        self._in_reach = self._uri.startswith(SQLITE)
         self._thread = threading.Thread(target=self._forward, name="journal-to-mlflow", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self, timeout_seconds: float = 10) -> bool:
-        """Send what is left, for at most `timeout_seconds`. Says whether everything was delivered.
+        """Send what is left, for at most `timeout_seconds`, or SLOW_SECONDS while MLflow is in reach but slow.
 
-        If not, the journal gets a warning, and the rest waits for a later start.
+        Says whether everything was delivered. If not, the journal gets a warning, and the rest waits for a later start.
         """
         self._deadline = time.monotonic() + timeout_seconds
         self._closing.set()
         self._thread.join(timeout_seconds)
+        if self._in_reach:
+            self._thread.join(max(0.0, SLOW_SECONDS - timeout_seconds))
         if not self._all_sent:
             Journal(self._run.journal).write(
                 "warning", message=f"not all has reached MLflow at {self._uri} yet; the next start sends the rest"
@@ -78,12 +83,14 @@ class Forwarder:
                     store = open_store(self._uri, self._params.tracking.experiment, Path(self._run.root))
                 moved = delivery.advance(store)
                 pause_seconds = FIRST_PAUSE_SECONDS
+                self._in_reach = True
             except Exception as error:  # Whatever it is: the run goes on, the journal keeps the event, we say so.
                 store = None
+                self._in_reach = False
                 if not warned:
                     warned = True
                     delivery.journal.write(
-                        "warning", message=f"MLflow can't be reached, trying on in the background: {one_line(error)}"
+                        "warning", message=f"{OUT_OF_REACH}, trying on in the background: {one_line(error)}"
                     )
                 if closing and time.monotonic() >= self._deadline:
                     return

@@ -9,8 +9,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tasks.journal import Journal
 from tasks.record_files import read_record, write_record
 from tasks.records import Run
+from tasks.tracking.failures import OUT_OF_REACH
 
 FILE = "tracking.json"
 
@@ -48,11 +50,20 @@ def delivered(folder: Path) -> bool:
     return not journal.exists() or read_state(folder).offset >= journal.stat().st_size
 
 
-def wait_for_parent(run: Run, timeout_seconds: float) -> str | None:
-    """The id of the run's parent in MLflow, which the forwarder makes; None if there is none in time."""
-    deadline = time.monotonic() + timeout_seconds
+def wait_for_parent(run: Run, timeout_seconds: float, out_of_reach_seconds: float) -> str | None:
+    """The id of the run's parent in MLflow, which the forwarder makes.
+
+    None if there is none in time, which is shorter where the forwarder has said that MLflow is out of reach.
+    """
+    started = time.monotonic()
     while True:
         found = read_state(Path(run.folder)).parent_run_id
-        if found or time.monotonic() >= deadline:
+        waited = time.monotonic() - started
+        if found or waited >= timeout_seconds or (waited >= out_of_reach_seconds and _is_out_of_reach(run)):
             return found
         time.sleep(0.1)
+
+
+def _is_out_of_reach(run: Run) -> bool:
+    warnings = (event["message"] for event in Journal(run.journal).events() if event["event"] == "warning")
+    return any(message.startswith(OUT_OF_REACH) for message in warnings)

@@ -24,7 +24,7 @@ def try_model(params: Params, schema: Schema) -> None:
         for mode in ("training", "evaluation"):
             try:
                 outputs = model.train(mode == "training")(features)
-            except Exception as error:  # a user's model may raise anything; it is said in one line
+            except (Exception, SystemExit) as error:  # a user's model may raise anything; it is said in one line
                 raise ParameterError(
                     [
                         f"model.factory: a sample of shape {schema.input_shape} does not go through {name!r} in "
@@ -55,5 +55,7 @@ def try_model(params: Params, schema: Schema) -> None:
                 f"for {samples} samples and {twice.item():.6g} for the same ones twice"
             ]
         )
-    if not value.requires_grad:
+    if not outputs.requires_grad:
         raise ParameterError([f"model.factory: {name!r} gives outputs that no gradient flows back from"])
+    if not value.requires_grad:
+        raise ParameterError([f"model.loss: {params.model.loss!r} returns a number that no gradient flows back from"])

@@ -147,6 +147,6 @@ def _may_be_called(found: Any, module_name: str, allowed_packages: tuple[str, ..
     return callable(found) and homes <= set(allowed_packages)
 
 
-def in_one_line(error: Exception) -> str:
+def in_one_line(error: BaseException) -> str:
     """The kind and text of an error, without line breaks, cut where it gets long."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:400]

@@ -148,3 +148,14 @@ def summed_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def loss_for_each(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(outputs, labels, reduction="none")
+
+
+def loss_without_gradient(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs, labels).detach()
+
+
+class Leaving(Linear):
+    """Ends the process that runs it."""
+
+    def forward(self, _features: torch.Tensor) -> torch.Tensor:
+        raise SystemExit(5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from tasks.journal import Journal
 from tasks.records import Run
 from tasks.tracking.client import Store, open_store, store_uri
 from tasks.tracking.delivery import Delivery
+from tasks.tracking.failures import OUT_OF_REACH
 from tasks.tracking.state import TrackingState, delivered, read_state, wait_for_parent, write_state
 from tests.support.journals import (
     end,
@@ -326,11 +328,21 @@ def test_a_store_that_was_emptied_gets_the_whole_run_again(
 def test_waiting_for_the_parent_gives_its_id_or_none_in_time(
     store: Store, run: Run, journal: Journal, params: Params
 ) -> None:
-    assert wait_for_parent(run, timeout_seconds=0.2) is None
+    assert wait_for_parent(run, 0.2, 0.2) is None
     start(journal, run, params)
-    assert wait_for_parent(run, timeout_seconds=0) is None
+    assert wait_for_parent(run, 0, 0) is None
     state = deliver(run, store)
-    assert wait_for_parent(run, timeout_seconds=0) == state.parent_run_id
+    assert wait_for_parent(run, 0, 0) == state.parent_run_id
+
+
+def test_nobody_waits_long_for_the_parent_once_mlflow_is_said_to_be_out_of_reach(
+    run: Run, journal: Journal, params: Params
+) -> None:
+    start(journal, run, params)
+    journal.write("warning", message=f"{OUT_OF_REACH}, trying on in the background: no")
+    started = time.monotonic()
+    assert wait_for_parent(run, 60, 0.3) is None
+    assert 0.3 <= time.monotonic() - started < 30
 
 
 def test_an_experiment_that_somebody_deleted_is_restored(root: Path, store: Store, params: Params) -> None:

@@ -80,3 +80,18 @@ def test_a_run_that_closes_before_any_branch_sends_at_once(run: Run, monkeypatch
     end(Journal(run.journal), outcome="failed", status="FAILED")
     assert sending.close(90)
     assert delivered(Path(run.folder))
+
+
+def test_a_store_that_is_slow_and_not_out_of_reach_is_waited_for_at_the_end(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opening(uri: str, experiment: str, root: Path) -> Store:
+        time.sleep(3)
+        return open_store(uri, experiment, root)
+
+    monkeypatch.setattr(forwarder, "open_store", opening)
+    end(Journal(run.journal))
+    sending = forwarder_of(run)
+    sending.start()
+    assert sending.close(0.1)
+    assert delivered(Path(run.folder))

@@ -31,7 +31,15 @@ def test_a_model_that_fits_the_data_passes() -> None:
         (params(f"{HERE}:Picky"), "a sample of shape (1, 8, 8) does not go through"),
         (params(f"{HERE}:WithAuxiliary"), "returns tuple for 2 samples in training; must be (2, 10)"),
         (params(f"{HERE}:LosesASample"), "returns (1, 10) for 2 samples in evaluation; must be (2, 10)"),
-        (params(f"{HERE}:Detached"), "no gradient flows back"),
+        (
+            params(f"{HERE}:Detached"),
+            "factory: 'tests.support.factories:Detached' gives outputs that no gradient",
+        ),
+        (params(f"{HERE}:Leaving"), "does not go through 'tests.support.factories:Leaving' in training: SystemExit: 5"),
+        (
+            params(loss=f"{HERE}:loss_without_gradient"),
+            "model.loss: 'tests.support.factories:loss_without_gradient' returns a number that no gradient",
+        ),
         (params(loss=f"{HERE}:loss_for_each"), "model.loss: 'tests.support.factories:loss_for_each' must return one"),
         (params(loss=f"{HERE}:summed_loss"), "must be the mean over the samples, but gives"),
         (params(loss="torch.nn:MarginRankingLoss"), "model.loss: 'torch.nn:MarginRankingLoss' does not take the"),
