@@ -33,7 +33,6 @@ from tasks.parameter_file import over_file
 from tasks.pretrain import workers_of_pretraining
 from tasks.records import Measurement, PhaseResult, Run, StoragePlan
 from tasks.session import open_session
-from tasks.training.start import let_launchers_go
 
 
 def as_told(params: Params) -> Params:
@@ -123,7 +122,6 @@ def main() -> int:
             return EXIT_INTERRUPTED
         except RetrainingError as error:  # of the server
             return complain(error)
-        let_launchers_go()
         if DIRECT_RUN.server and state.state_details.flow_run_id:
             wait_for_records(state.state_details.flow_run_id)
         result = state.result(raise_on_failure=arguments.debug)

@@ -20,7 +20,7 @@ from tasks.tracking.failures import ModelCannotReadError, TrackingUnavailableErr
 from tasks.tracking.registry import champion, code_of, log_model, make_champion
 from tasks.tracking.scoring import Scorer, take_scorer
 from tasks.tracking.state import wait_for_parent
-from tasks.training.start import with_torch
+from tasks.training.start import let_launchers_go, with_torch
 
 EXAMPLE_ROWS = 4
 # On a slow machine MLflow takes long to be imported and to make its store.
@@ -43,6 +43,7 @@ def promote_model(params: Params, run: Run, measurement: Measurement, result: Ph
         run.outputs / "preprocessing.json",
         Path(result.checkpoint),
     )
+    let_launchers_go()  # there is nothing left to train
     rows = test_rows(params, run, measurement)
     features, labels = rows.drop(columns=measurement.schema.label), rows[measurement.schema.label]
     rows_file = Path(run.folder) / "test_rows.parquet"

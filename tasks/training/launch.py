@@ -56,10 +56,11 @@ def main(arguments: list[str]) -> int:
     try:
         multiprocessing.set_forkserver_preload(PRELOADED)
         forkserver.ensure_running()
-        import_module("torch.distributed.launcher.api")  # while the fork server loads its own
         for line in arguments or map(str.strip, sys.stdin):
             if line.startswith(CALL):
                 print(answer_to(line, os.getpid()), flush=True)
+                # What a phase will need, once the fork server has loaded what calls need sooner.
+                import_module("torch.distributed.launcher.api")
                 continue
             code = launch(read_record(Path(line), Job), line)
             print(code, flush=True)

@@ -29,6 +29,7 @@ GRACE_SECONDS = 10.0
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(256 << 20)}
 
 _idle: list[subprocess.Popen[str]] = []
+_leaving: list[subprocess.Popen[str]] = []
 _kept = 0
 _lock = threading.Lock()
 
@@ -79,8 +80,10 @@ def launcher_ready(root: Path) -> Iterator[None]:
     finally:
         with _lock:
             _kept -= 1
-            unused = list(_idle) if not _kept else []
-            del _idle[: len(unused)]
+            unused = [] if _kept else [*_idle, *_leaving]
+            if unused:
+                _idle.clear()
+                _leaving.clear()
         for launcher in unused:
             _end(launcher)
 
@@ -88,9 +91,11 @@ def launcher_ready(root: Path) -> Iterator[None]:
 def let_launchers_go() -> None:
     """Tell those that wait that nothing more will come, so that they end while this process does something else."""
     with _lock:
-        for launcher in _idle:
+        while _idle:
+            launcher = _idle.pop()
             assert launcher.stdin is not None
             launcher.stdin.close()
+            _leaving.append(launcher)
 
 
 def _take_idle() -> subprocess.Popen[str] | None:
