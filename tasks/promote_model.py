@@ -17,8 +17,9 @@ from tasks.records import Measurement, ModelRecord, PhaseResult, Run
 from tasks.storage.rows import test_rows
 from tasks.tracking.client import open_store, store_uri
 from tasks.tracking.failures import ModelCannotReadError, TrackingUnavailableError
-from tasks.tracking.registry import champion, code_of, log_model, make_champion
+from tasks.tracking.registry import LOADER_MODULE, champion, log_model, make_champion
 from tasks.tracking.scoring import Scorer, take_scorer
+from tasks.tracking.served_code import served_code
 from tasks.tracking.state import wait_for_parent
 from tasks.training.start import let_launchers_go, with_torch
 
@@ -81,14 +82,14 @@ def _register_and_judge(
     store = open_store(store_uri(params.tracking.uri, root), params.tracking.experiment, root)
     present = champion(store, params.model_name)
     example = features.head(EXAMPLE_ROWS)
-    code = code_of(root, params.model.factory)
     # Whatever it predicts is one of these.
     classes = pd.DataFrame({"prediction": list(measurement.schema.classes)})
     # The champion is scored in a process of its own, while the candidate is logged and scored.
     with take_scorer() as scorer, take_scorer() if present else nullcontext() as of_champion:
         if present and of_champion:
             of_champion.begin(store, present.uri, rows_file)
-        own = log_model(store, parent, folder, params.model_name, example, classes, code)
+        with served_code(root, params.model.factory, LOADER_MODULE) as code:
+            own = log_model(store, parent, folder, params.model_name, example, classes, code)
         scorer.begin(store, own.uri, rows_file)
         candidate_accuracy = share_right(scorer.predictions(), labels)
         champion_accuracy, readable = _judge_champion(of_champion, labels, Journal(run.journal))

@@ -102,20 +102,6 @@ def make_champion(store: Store, model: RegisteredModel) -> None:
         store.client.set_registered_model_alias(model.name, CHAMPION, model.version)
 
 
-def code_of(root: Path, factory: str) -> list[Path]:
-    """The code that a logged model takes along: `tasks`, and the project's package that the model's factory is from.
-
-    `factory` is `model.factory`. What is installed is named by the requirements instead.
-    """
-    code = [root / "tasks"]
-    module, colon, _ = factory.partition(":")
-    if colon:
-        top = module.partition(".")[0]
-        own = [path for path in (root / top, root / f"{top}.py") if path.exists() and path not in code]
-        code.extend(own[:1])
-    return code
-
-
 def pinned_requirements() -> list[str]:
     """What loading a model needs, at the versions installed here (without labels such as `+cpu`)."""
     return [f"{package}=={installed_version(package).partition('+')[0]}" for package in SERVING_PACKAGES]

@@ -3,15 +3,17 @@
     python -P tasks/tracking/score.py [PARENT_PID [MODULE...]]
 
 It imports what it needs, the modules too, and reads one line of JSON from standard input: `store` (MLflow's address),
-`model` (its URI), `rows` (a Parquet file) and `out`, a file that gets the list of predictions as JSON. It is run by its
-path and imports nothing of this project, so that the `tasks` which the model finds is the one stored with it: an old
-champion is scored by its own code. Exit codes: 0; 3 the model's signature can't read the rows; 4 the model can't be had
-from the store; 1 anything else. The last line on stderr says what.
+`model` (its URI), `rows` (a Parquet file) and `out`, a file that gets the list of predictions as JSON, in a folder that
+the caller deletes. It is run by its path and imports nothing of this project, so that the `tasks` which the model finds
+is the one stored with it: an old champion is scored by its own code. Exit codes: 0; 3 the model's signature can't read
+the rows; 4 the model can't be had from the store; 1 anything else. The last line on stderr says what.
 """
 
 import json
+import os
 import runpy
 import sys
+import tempfile
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ def main(arguments: list[str]) -> int:
     if not request:
         return 0
     store, uri, rows_file, out_file = (json.loads(request)[name] for name in ("store", "model", "rows", "out"))
+    tempfile.tempdir = str(Path(out_file).parent)  # MLflow leaves what it downloads, the caller doesn't
     mlflow.set_tracking_uri(store)
     mlflow.set_registry_uri(store)
     rows = pd.read_parquet(rows_file)
@@ -77,4 +80,6 @@ def _fail(code: int, message: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    exit_code = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(exit_code)  # to take down all that was imported would take half a second

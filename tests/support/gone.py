@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+
+from tests.support.coming import comes
 
 
 def is_gone(pid: int, seconds: float = 20.0) -> bool:
     """Is there no such process any more, or not after `seconds`?"""
-    deadline = time.monotonic() + seconds
-    while _runs(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not _runs(pid)
+    return comes(lambda: not _runs(pid), seconds)
 
 
 def _runs(pid: int) -> bool:

@@ -81,9 +81,11 @@ class Running:
 
 
 def test_a_model_is_registered_crowned_and_scored_through_a_server_without_a_word(
-    tmp_path: Path, relay: Relay, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, relay: Relay, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     relay.open()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     store = open_store(f"http://127.0.0.1:{relay.port}", "models", tmp_path)
     (tmp_path / "model").mkdir()
     (tmp_path / "constant.py").write_text(
@@ -104,6 +106,7 @@ def test_a_model_is_registered_crowned_and_scored_through_a_server_without_a_wor
     make_champion(store, model)
     assert champion(store, "served") == model
     assert score_model(store, model.uri, tmp_path / "rows.parquet") == [3.0, 4.0]
+    assert not list((tmp_path / "temporary").iterdir())  # of what the scoring process has downloaded
     assert capfd.readouterr() == ("", "")  # what MLflow says in passing stays off the terminal
 
 

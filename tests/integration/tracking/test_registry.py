@@ -20,13 +20,13 @@ from tasks.tracking.failures import ModelCannotReadError, TrackingUnavailableErr
 from tasks.tracking.registry import (
     RegisteredModel,
     champion,
-    code_of,
     log_model,
     make_champion,
     pinned_requirements,
     signature_of,
 )
-from tasks.tracking.scoring import score_model
+from tasks.tracking.scoring import score_model, take_scorer
+from tests.support.coming import comes
 from tests.support.loopback import free_port, hanging_server
 
 ROOT = Path(__file__).parents[3]
@@ -203,8 +203,11 @@ def test_a_model_that_hangs_is_ended_after_the_timeout_with_its_process(store: S
     pid_file = tmp_path / "pid"
     body = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     model = logged(store, tmp_path, "hanging", code_with(tmp_path, body))
-    with pytest.raises(RetrainingError, match="took longer than 25 s"):
-        score_model(store, model.uri, parquet(tmp_path, rows()), timeout_seconds=25)
+    with take_scorer() as scorer:
+        scorer.begin(store, model.uri, parquet(tmp_path, rows()))
+        assert comes(lambda: pid_file.exists() and pid_file.read_text() != "")
+        with pytest.raises(RetrainingError, match=r"took longer than 0\.5 s"):
+            scorer.predictions(timeout_seconds=0.5)
     assert not Path(f"/proc/{pid_file.read_text()}").exists()
 
 
@@ -242,25 +245,6 @@ def test_a_registry_that_hangs_is_unavailable_within_seconds(tmp_path: Path) -> 
     with hanging_server() as port, pytest.raises(TrackingUnavailableError, match=r"127\.0\.0\.1"):
         open_store(f"http://127.0.0.1:{port}", "tests", tmp_path)
     assert time.monotonic() - began < 5
-
-
-def test_the_package_of_the_projects_own_factory_is_taken_along(tmp_path: Path) -> None:
-    for name in ("tasks", "examples"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "single.py").touch()
-    assert code_of(tmp_path, "default") == [tmp_path / "tasks"]
-    assert code_of(tmp_path, "examples.models.mlp:build") == [tmp_path / "tasks", tmp_path / "examples"]
-    assert code_of(tmp_path, "single:build") == [tmp_path / "tasks", tmp_path / "single.py"]
-    assert code_of(tmp_path, "tasks.training.models:build") == [tmp_path / "tasks"]
-    assert code_of(tmp_path, "torch.nn:Linear") == [tmp_path / "tasks"]
-
-
-def test_a_model_built_by_the_projects_own_factory_finds_it_in_a_fresh_process(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "__init__.py").write_text("WORD = 'mine'\n")
-    code_with(tmp_path, "return pd.DataFrame({'prediction': [WORD] * len(rows)})", "from mine import WORD")
-    model = logged(store, tmp_path, "own", code_of(tmp_path, "mine:build"))
-    assert score_model(store, model.uri, parquet(tmp_path, rows())) == ["mine", "mine"]
 
 
 @pytest.mark.parametrize("module", ["elsewhere", "forwarder"])

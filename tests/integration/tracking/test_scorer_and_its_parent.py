@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pandas as pd
 import psutil
 import pytest
 
+from tests.support.coming import comes
 from tests.support.gone import is_gone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can end a process with its parent")
@@ -48,13 +48,6 @@ def _load_pyfunc(data_path):
     (Path(data_path) / "loading").touch()
     time.sleep(120)
 """
-
-
-def comes(look: Callable[[], bool], seconds: float = 120.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not look() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return look()
 
 
 def killed_parent_of_one(script: str, folder: Path, is_time: Callable[[psutil.Process], bool]) -> int:
