@@ -6,10 +6,11 @@ python -m flows.retraining [--params FILE] [--set KEY=VALUE]... [--resume [RUN]]
 # No `from __future__ import annotations` here: Prefect reads the flow's annotations when it serves it.
 import sys
 
-from flows.signals import die_when_signalled, exit_when_signalled, interruptible
+from flows.signals import QuickEnd, die_when_signalled, exit_when_signalled, interruptible
 
 if __name__ == "__main__":
     exit_when_signalled()
+    end = QuickEnd()
 
 from flows.direct_run import begin, wait_for_records
 
@@ -130,6 +131,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        end.exit_code = main()
+        sys.exit(end.exit_code)
     finally:
         die_when_signalled()
