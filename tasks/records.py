@@ -149,12 +149,23 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class NodeSpec:
+    """A storage node: an absolute folder or a URL, without its password, and the bytes that may be placed on it (None:
+    as many as there are)."""
+
+    url: str
+    capacity_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class StoragePlan:
-    """Where the training data lives: the nodes are empty in local mode (this node is the only one)."""
+    """Where the training data lives: the nodes are empty in local mode (this node is the only one). `nodes_before` are
+    those that hold it from before, after it has been staged again."""
 
     mode: StorageMode
-    nodes: tuple[str, ...]
+    nodes: tuple[NodeSpec, ...]
     decision: Decision
+    nodes_before: tuple[NodeSpec, ...] = ()
 
 
 @dataclass(frozen=True)
