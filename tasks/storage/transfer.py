@@ -1,92 +1,40 @@
-"""Objects from the source store into DVC's cache, in parallel, each under its final name only when its hash is right.
+"""Objects from the source store: into memory, through a reader, or into DVC's cache, each verified by its hash.
 
-What lies in the cache already is hashed once before it is trusted. Nothing is ever removed from the store.
+Nothing is ever removed from the store. Errors are `RetrainingError`s of one line that names the object.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from hashlib import md5
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
+from tasks.errors import RetrainingError
 from tasks.records import Manifest, Shard
 from tasks.storage.leftovers import partial_name, remove_leftovers
 from tasks.storage.listing import object_name, parse_listing
-from tasks.storage.store import copy_object, hash_file
+from tasks.storage.pieces import pieces
+from tasks.storage.place_errors import from_os_error, one_line
+from tasks.storage.places import FullError, MissingError, Place, locate
+from tasks.storage.store import WrongObjectError, check, hash_file
 
-CONNECTIONS = 8
+CONNECTIONS = 32
+FETCHES = 2
+"""How often an object is fetched that arrives with wrong bytes."""
+
+T = TypeVar("T")
 
 
 class StoredObject(NamedTuple):
-    """What people know it by, its hash (with `.dir` for a listing) and where the store holds it."""
+    """What people know it by, where the store holds it, its md5 (with `.dir` for a listing), its size if known."""
 
     name: str
-    version: str
     url: str
-
-
-def fetch_set(manifest: Manifest, cache: Path, progress: Callable[[int, int | None], None]) -> None:
-    """Bring a whole set into DVC's cache: listing, shards and whatever else belongs to it, all verified.
-
-    `progress` gets bytes done and bytes in all (None: unknown). Raises `RetrainingError` naming the file.
-    """
-    objects = [stored(manifest, shard) for shard in manifest.shards]
-    if manifest.directory_url is not None:
-        root, _, name = manifest.directory_url.rpartition("/")
-        root, _, prefix = root.rpartition("/")
-        listing = StoredObject(f"{manifest.path} (listing)", prefix + name, manifest.directory_url)
-        fetch_objects([listing], cache)
-        if listing.version == manifest.version:
-            entries = parse_listing((cache / object_name(listing.version)).read_bytes(), listing.version)
-            known = {item.version for item in objects}
-            objects += [
-                StoredObject(f"{manifest.path}/{entry.path}", entry.md5, f"{root}/{object_name(entry.md5)}")
-                for entry in entries
-                if entry.md5 not in known
-            ]
-    done, lock = 0, threading.Lock()
-
-    def count(size: int) -> None:
-        nonlocal done
-        with lock:
-            done += size
-            progress(done, manifest.bytes)
-
-    fetch_objects(objects, cache, count)
-
-
-def stored(manifest: Manifest, shard: Shard) -> StoredObject:
-    whole = manifest.path == shard.path or manifest.path.endswith(f"/{shard.path}")
-    return StoredObject(manifest.path if whole else f"{manifest.path}/{shard.path}", shard.md5, shard.url)
-
-
-def fetch_objects(
-    objects: Sequence[StoredObject], cache: Path, on_bytes: Callable[[int], None] = lambda _: None
-) -> None:
-    """Bring objects into the cache; equal ones are fetched once. Raises `RetrainingError` naming one that fails."""
-    remove_leftovers(cache)
-    unique = list({item.version: item for item in objects}.values())
-    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="fetch") as pool:
-        futures = [pool.submit(_fetch, item, cache / object_name(item.version), on_bytes) for item in unique]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def _fetch(item: StoredObject, final: Path, on_bytes: Callable[[int], None]) -> None:
-    if hash_file(final) == item.version.removesuffix(".dir"):
-        on_bytes(final.stat().st_size)
-        return
-    final.parent.mkdir(parents=True, exist_ok=True)
-    partial = final.with_name(partial_name(final.name))
-    try:
-        copy_object(item.url, item.version, item.name, partial, on_bytes)
-        partial.chmod(0o444)
-        partial.replace(final)
-    finally:
-        partial.unlink(missing_ok=True)
+    version: str
+    bytes: int | None = None
