@@ -7,11 +7,13 @@ from tasks.decisions.storage_mode import choose_storage_mode
 from tasks.journal import Journal
 from tasks.records import Measurement, Run, StoragePlan
 from tasks.storage.memory_limits import available_memory_bytes, process_room_bytes
-from tasks.storage.nodes import absolute_nodes
+from tasks.storage.nodes import absolute_nodes, check_capacities
 
 
 def choose_storage(params: Params, run: Run, measurement: Measurement) -> StoragePlan:
-    """Decide the storage mode; in distributed mode the first `storage.initial_nodes` nodes are used."""
+    """Decide the storage mode; in distributed mode the first `storage.initial_nodes` nodes are used.
+
+    Raises `ParameterError` where a node's capacity is below a shard of the set."""
     manifest = measurement.manifest
     decision = choose_storage_mode(
         dataset_bytes=manifest.bytes,
@@ -20,8 +22,9 @@ def choose_storage(params: Params, run: Run, measurement: Measurement) -> Storag
         capacity_limit=params.storage.capacity_limit,
         available_bytes=min(available_memory_bytes(), process_room_bytes()),
     )
+    nodes = absolute_nodes(params.storage.nodes, run.root)
+    check_capacities(nodes, manifest)  # all: a missed target needs them in local mode too
     Journal(run.journal).decide(decision)
     if decision.chosen == "local":
         return StoragePlan("local", (), decision)
-    nodes = absolute_nodes(params.storage.nodes, run.root)[: params.storage.initial_nodes]
-    return StoragePlan("distributed", nodes, decision)
+    return StoragePlan("distributed", nodes[: params.storage.initial_nodes], decision)

@@ -4,13 +4,12 @@ shards come with training."""
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tasks.config import Params
 from tasks.journal import Journal
 from tasks.records import Measurement, Run, StoragePlan
-from tasks.storage.nodes import absolute_nodes, check_writable
+from tasks.storage.nodes import absolute_nodes, check_nodes
 from tasks.storage.repository import cache_folder
 from tasks.storage.transfer import fetch_set
 
@@ -23,8 +22,7 @@ def fetch_data(params: Params, run: Run, measurement: Measurement, plan: Storage
     May be repeated: what is here already is only verified. Raises `RetrainingError` naming the file or the node.
     """
     nodes = absolute_nodes(params.storage.nodes, run.root)  # all: a missed target needs them in local mode too
-    with ThreadPoolExecutor(len(nodes)) as pool:
-        list(pool.map(check_writable, nodes))
+    check_nodes(nodes, measurement.manifest)
     if plan.mode == "distributed":
         return
     fetch_set(measurement.manifest, Path(cache_folder(run.root)), _Progress(Journal(run.journal)))

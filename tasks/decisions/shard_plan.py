@@ -20,7 +20,9 @@ def shard_sequence(shards: int, seed: int, epoch: int) -> list[int]:
     return sequence
 
 
-def place_shards(sizes_bytes: Mapping[str, int], nodes: Sequence[NodeSpec], lying: Placement | None = None) -> Placement:
+def place_shards(
+    sizes_bytes: Mapping[str, int], nodes: Sequence[NodeSpec], lying: Placement | None = None
+) -> Placement:
     """The node of every object (hash: bytes), by bounded rendezvous hashing.
 
     Every node gets a score for every object; an object goes to the node with its highest score that still has room

@@ -9,11 +9,12 @@ from __future__ import annotations
 import secrets
 import time
 from datetime import UTC, datetime
+from typing import Any
 
 from tasks.storage.leftovers import STALE_SECONDS
 from tasks.storage.listing import object_name
-from tasks.storage.places import BusyError, MissingError
-from tasks.storage.rclone_calls import RcloneCalls, parse_address
+from tasks.storage.places import MissingError
+from tasks.storage.rclone_calls import READ_SECONDS, RcloneCalls, parse_address
 from tasks.storage.rclone_sources import PullSource
 from tasks.storage.store import WrongObjectError
 
@@ -70,9 +71,9 @@ class ActiveNode:
                 dstFs=self._folder,
                 dstRemote=partial,
             )
-            found = self._stat(partial, hashed=True)
-            if found.get("Hashes", {}).get("md5", md5) != md5:
-                raise WrongObjectError(f"expected the hash {md5}, the node pulled one with {found['Hashes']['md5']}")
+            found = self._md5(partial)
+            if found not in (md5, None):
+                raise WrongObjectError(f"expected the hash {md5}, the node pulled one with {found}")
             self._rename(partial, object_name(md5))
         except BaseException:
             self._discard(partial)
@@ -120,18 +121,22 @@ class ActiveNode:
         if not waited:
             return False
         try:
-            return self._stat(object_name(md5), hashed=True).get("Hashes", {}).get("md5") == md5
+            return self._md5(object_name(md5)) == md5
         except MissingError:
             return False
 
-    def _stat(self, path: str, hashed: bool = False) -> dict[str, object] | dict[str, int]:
-        options = {"noMimeType": True, "noModTime": True, "filesOnly": True}
-        if hashed:
-            options |= {"showHash": True, "hashTypes": ["md5"]}
-        item = self.calls.command("operations/stat", None if hashed else 5.0, fs=self._folder, remote=path, opt=options)
-        if item.get("item") is None:
+    def _md5(self, path: str) -> str | None:
+        """By the node's own reading; None where what the folder lies on knows no md5."""
+        hashes: dict[str, str] = self._stat(path, None, showHash=True, hashTypes=["md5"]).get("Hashes") or {}
+        return hashes.get("md5")
+
+    def _stat(self, path: str, seconds: float | None = READ_SECONDS, **more: object) -> dict[str, Any]:
+        options = {"noMimeType": True, "noModTime": True, "filesOnly": True, **more}
+        answer = self.calls.command("operations/stat", seconds, fs=self._folder, remote=path, opt=options)
+        item: dict[str, Any] | None = answer.get("item")
+        if item is None:
             raise MissingError(f"{self.url} has no {path}")
-        return item["item"]
+        return item
 
     def _partial(self, path: str) -> str:
         folder, _, name = path.rpartition("/")
@@ -142,8 +147,8 @@ class ActiveNode:
         return str(self.calls.command("job/list")["executeId"])[:8]
 
     def _rename(self, partial: str, path: str) -> None:
-        place = {"srcFs": self._folder, "dstFs": self._folder}
-        self.calls.command("operations/movefile", srcRemote=partial, dstRemote=path, **place)
+        folder = self._folder
+        self.calls.command("operations/movefile", srcFs=folder, srcRemote=partial, dstFs=folder, dstRemote=path)
 
     def _discard(self, path: str) -> None:
         try:

@@ -62,7 +62,7 @@ def find_in_csv(name: str, source: Any, label: str, trains: Trains) -> FoundShar
     return FoundShard(name, None, rows, found, frozenset(values) - {None}, missing)
 
 
-def read_csv(content: bytes, schema: Schema, name: str) -> Any:
+def read_csv(content: bytes | memoryview, schema: Schema, name: str) -> Any:
     """The schema's columns of a CSV file as an Arrow table of the types that all shards agreed on, the label too.
 
     Raises `ValueError`, as `pyarrow.ArrowInvalid` is one, or `KeyError` for a column that is not there.

@@ -20,7 +20,7 @@ from tasks.storage.samples import Samples
 LABEL_TYPES = {"integer": pa.int64(), "string": pa.string(), "boolean": pa.bool_(), "float": pa.float64()}
 
 
-def read_table(content: bytes, schema: Schema, name: str) -> Any:
+def read_table(content: bytes | memoryview, schema: Schema, name: str) -> Any:
     """The Arrow table that a shard's bytes hold; of a CSV file in the types of the schema.
 
     `name` tells one kind from the other. Raises `ValueError` (Arrow's errors are of that kind).
@@ -30,7 +30,7 @@ def read_table(content: bytes, schema: Schema, name: str) -> Any:
     return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
 
 
-def decode(content: bytes, schema: Schema, name: str) -> Samples:
+def decode(content: bytes | memoryview, schema: Schema, name: str) -> Samples:
     """All rows of a shard, in the order of the file. Raises `RetrainingError` where they don't fit the schema."""
     try:
         table = read_table(content, schema, name)

@@ -75,7 +75,7 @@ class Mover:
         threads = min(MOST_THREADS, max(2, look_ahead))
         self._threads = [threading.Thread(target=self._work, name=f"mover-{n}", daemon=True) for n in range(threads)]
         if places:
-            urls = sorted(set(reader.node_of.values()))
+            urls = sorted({url for url in reader.node_of.values() if url is not None})
             self._threads += [
                 threading.Thread(target=self._place, args=(url,), name=f"placer-{n}", daemon=True)
                 for n, url in enumerate(urls)

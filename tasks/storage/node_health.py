@@ -60,6 +60,8 @@ class NodeHealth:
         """The node gave an object of so many bytes, whoever was first."""
         late_after = self.late_after_seconds(size)
         with self._lock:
+            if self._asked_again_at is not None and not self._probing:
+                return  # an answer from before the failure
             if seconds > late_after and self._probing:
                 self._open()
                 return
@@ -67,6 +69,12 @@ class NodeHealth:
             if seconds <= late_after:
                 self._late = 0
             self._seconds_per_byte.append(seconds / max(1, size))
+
+    def has_won(self) -> None:
+        """Asked together with the other source, the node was first: what is usual of it may have changed, it is good."""
+        with self._lock:
+            self._asked_again_at, self._probing, self._late = None, False, 0
+            self._seconds_per_byte.clear()
 
     def answered(self) -> None:
         """The node has said that it can't give an object: it is there."""

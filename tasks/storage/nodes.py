@@ -6,27 +6,30 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import md5
 from pathlib import Path
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from tasks.config import StorageNode, without_password
 from tasks.errors import ParameterError, RetrainingError
-from tasks.records import NodeSpec
+from tasks.records import Manifest, NodeSpec
 from tasks.storage.active_node import ActiveNode
 from tasks.storage.leftovers import remove_leftovers
 from tasks.storage.listing import object_name
 from tasks.storage.node_urls import ACTIVE_SCHEMES, absolute_url
-from tasks.storage.places import Place, open_place
+from tasks.storage.places import open_place
 from tasks.storage.rclone_calls import CONNECT_SECONDS, READ_SECONDS
 from tasks.storage.rclone_sources import pull_source
 from tasks.storage.store import check
+from tasks.storage.store_options import given_options
 
 PASSWORDS = "RETRAINING_NODE_PASSWORDS"
 """The environment variable through which passwords of nodes reach workers (JSON, by URL): never through files."""
 
 
-def absolute_nodes(nodes: Sequence[StorageNode], root: str) -> tuple[NodeSpec, ...]:
+def absolute_nodes(nodes: Sequence[str | StorageNode], root: str) -> tuple[NodeSpec, ...]:
     """The nodes as URLs or absolute folders; relative folders lie in the project. Passwords go into the environment.
 
     Raises `ParameterError` for a scheme that can't be opened here and for one place that is named twice.
@@ -34,7 +37,8 @@ def absolute_nodes(nodes: Sequence[StorageNode], root: str) -> tuple[NodeSpec, .
     faults: list[str] = []
     specs: dict[str, NodeSpec] = {}
     passwords = json.loads(os.environ.get(PASSWORDS, "{}"))
-    for node in nodes:
+    for entry in nodes:
+        node = StorageNode(url=entry) if isinstance(entry, str) else entry
         shown = without_password(node.url)
         try:
             url = absolute_url(shown, root)
@@ -53,9 +57,9 @@ def absolute_nodes(nodes: Sequence[StorageNode], root: str) -> tuple[NodeSpec, .
     return tuple(specs.values())
 
 
-def check_capacities(specs: Sequence[NodeSpec], shards_bytes: Sequence[int | None]) -> None:
+def check_capacities(specs: Sequence[NodeSpec], manifest: Manifest) -> None:
     """Raise `ParameterError` where a node is smaller than a shard that may be placed on it."""
-    largest = max((size for size in shards_bytes if size is not None), default=0)
+    largest = max((shard.bytes for shard in manifest.shards if shard.bytes is not None), default=0)
     faults = [
         f"storage.nodes: the capacity of {spec.url} is {spec.capacity_bytes:,} bytes, and the largest shard has "
         f"{largest:,}; allowed are {largest:,} or more"
@@ -64,6 +68,15 @@ def check_capacities(specs: Sequence[NodeSpec], shards_bytes: Sequence[int | Non
     ]
     if faults:
         raise ParameterError(faults)
+
+
+class _Place(Protocol):
+    """What a node is asked for."""
+
+    def size(self, path: str) -> int | None: ...
+    def read(self, path: str, start: int = 0, stop: int | None = None) -> memoryview: ...
+    def write(self, path: str, content: Any) -> None: ...
+    def remove(self, path: str) -> None: ...
 
 
 class Node:
@@ -82,7 +95,7 @@ class Node:
         if password:
             options |= {"user": unquote(urlsplit(spec.url).username or ""), "password": password}
         self._options = options
-        self._place: Place = self.active or open_place(spec.url, options)
+        self._place: _Place = open_place(spec.url, options) if self.active is None else self.active
 
     def holds(self, object_md5: str, expected_bytes: int | None) -> bool:
         """Whether an object of this name and size is here; its content is checked when it is read."""
@@ -135,6 +148,18 @@ class Node:
             remove_leftovers(Path(self.url))
 
 
+def check_nodes(specs: Sequence[NodeSpec], manifest: Manifest) -> None:
+    """Make sure of all nodes at once that shards can be placed on them. Raises `RetrainingError` naming one."""
+    store_url, options = store_of(manifest), given_options()
+    with ThreadPoolExecutor(max(1, len(specs)), thread_name_prefix="check-node") as pool:
+        list(pool.map(lambda spec: check_writable(spec, store_url, options), specs))
+
+
+def store_of(manifest: Manifest) -> str:
+    """A URL in the source store of a set."""
+    return manifest.shards[0].url if manifest.shards else ""
+
+
 def check_writable(spec: NodeSpec, store_url: str = "", store_options: Mapping[str, str] | None = None) -> None:
     """Write, read and remove a small object. Raises `RetrainingError` naming the node."""
     content = f"writable by {os.getpid()}".encode()
@@ -148,4 +173,6 @@ def check_writable(spec: NodeSpec, store_url: str = "", store_options: Mapping[s
     except Exception as error:  # also what opening a place raises
         reason = " ".join(str(error).split())
         hint = "; over HTTP a node must take PUT, MKCOL and DELETE (WebDAV)" if spec.url.startswith("http") else ""
-        raise RetrainingError(f"storage node {spec.url} can't be used: {type(error).__name__}: {reason}{hint}") from error
+        raise RetrainingError(
+            f"storage node {spec.url} can't be used: {type(error).__name__}: {reason}{hint}"
+        ) from error

@@ -21,7 +21,7 @@ class Source(NamedTuple):
 
 
 class Winner(NamedTuple):
-    """What came first, and the seconds for which nothing but sources of each name were asked, in the order of asking."""
+    """What came first from whom, and for how long each source was the last that was asked."""
 
     content: memoryview
     name: str

@@ -1,8 +1,8 @@
 """Calls of an `rclone rcd --rc-serve` over kept HTTP connections: its commands (JSON) and what it serves (bytes).
 
-A machine that is off must be noticed at once, a command may take as long as its transfer does: so connecting has a limit
-of a fraction of a second, reading has one that starts anew with every piece, and a command none as long as the machine
-answers the probes of TCP.
+A machine that is off must be noticed at once, and a command may take as long as its transfer does: so connecting has a
+limit of a fraction of a second, reading has one that starts anew with every piece, and a transfer has none as long as
+the machine answers the probes of TCP.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From where an active node can pull by itself: a URL and its options as a remote of rclone's, made for the one call."""
+"""From where an active node can pull by itself: a URL and its options as a remote of rclone's, made for one call."""
 
 from __future__ import annotations
 

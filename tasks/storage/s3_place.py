@@ -34,7 +34,9 @@ def open_s3(url: str, options: Mapping[str, str]) -> ObjectPlace | FsspecPlace:
         retries = {"max_retries": 0}
         # A provider, so that no AWS_SESSION_TOKEN of the environment joins keys from elsewhere.
         provider = None if access.keys is None else _Provider(access)
-        store = S3Store(bucket, config=config, client_options=client, retry_config=retries, credential_provider=provider)
+        store = S3Store(
+            bucket, config=config, client_options=client, retry_config=retries, credential_provider=provider
+        )
         return store, access
 
     return ObjectPlace(f"s3://{bucket}", prefix, connect, ADVICE, renames=False)

@@ -1,7 +1,7 @@
 """The bytes of single shards in distributed mode: from the nodes that hold them, else from the source store.
 
-Every object is verified before it is handed on. A node that is late is not waited for alone: the store is asked too, and
-whoever is first and right wins. One process (rank 0) also places shards on nodes; the store's copies are never touched.
+Every object is verified before it is handed on. A node that is late is not waited for alone: the store is asked too,
+and whoever is first and right wins. One process (rank 0) also places shards; the store's copies are never touched.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Literal
 from tasks.records import Manifest, NodeSpec
 from tasks.storage.claims import claim
 from tasks.storage.node_group import NodeGroup
+from tasks.storage.nodes import store_of
 from tasks.storage.places import MissingError
 from tasks.storage.racing import Source, first_right
 from tasks.storage.staging import Staging
 from tasks.storage.store import WrongObjectError
+from tasks.storage.store_options import given_options
 from tasks.storage.store_reads import StoreReads
 from tasks.storage.whereabouts import Whereabouts
 
@@ -31,7 +33,7 @@ CLAIM_SECONDS = 1.0
 class ShardReader:
     """Reads, and if it `places`, also places. `warn` is told once a node and kind of trouble. Threads may share it.
 
-    `store_options` open the source store. With `nodes_before`, shards lie on those and are staged again on `nodes`.
+    `store_options` open the source store (None: those of this process). With `nodes_before`, shards lie on those and are staged again on `nodes`.
     """
 
     def __init__(
@@ -53,10 +55,10 @@ class ShardReader:
         self._typical_bytes = _typical_bytes(manifest)
         sizes = {shard.md5: self._size(index) for index, shard in enumerate(manifest.shards)}
         self._where = Whereabouts(sizes, nodes_before or nodes)
-        store_url = manifest.shards[0].url if manifest.shards else ""
-        self._nodes = NodeGroup(store_url, store_options or {}, warn)
+        options = given_options() if store_options is None else store_options
+        self._nodes = NodeGroup(store_of(manifest), options, warn)
         self._nodes.add(nodes_before or nodes)
-        self._store = StoreReads(manifest, store_options or {})
+        self._store = StoreReads(manifest, options)
         self._staging = Staging(manifest, self._where, self._nodes, self._store)
         if nodes_before:
             self.restage(nodes)
@@ -107,6 +109,8 @@ class ShardReader:
             if content is None:
                 raise
             return content
+        if winner.name in (source.name for source in asked if not source.late_after_seconds):
+            self._nodes.health(winner.name).has_won()
         for name, seconds in winner.waited_seconds.items():
             self._waited("store" if name == STORE else "node", seconds)
         return winner.content

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.records import Manifest, Schema, StorageMode
+from tasks.records import Manifest, NodeSpec, Schema, StorageMode
 from tasks.storage.in_memory import InMemorySource
 from tasks.storage.mover import Mover
 from tasks.storage.samples import SampleSource
@@ -19,18 +19,20 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """Everything a worker needs to open its data. `nodes` and `cache_folder` are absolute; `look_ahead` in shards;
+    """Everything a worker needs to open its data. `nodes` and `cache_folder` are absolute; on `nodes_before` the set
+    lies from before, if it is staged again; `look_ahead` in shards;
     `test_share` is 0 where there is a test set of its own."""
 
     manifest: Manifest
     schema: Schema
     mode: StorageMode
-    nodes: tuple[str, ...]
+    nodes: tuple[NodeSpec, ...]
     cache_folder: str
     look_ahead: int
     seed: int
     validation_share: float
     test_share: float
+    nodes_before: tuple[NodeSpec, ...] = ()
 
 
 def open_source(spec: SourceSpec, rank: int, ranks: int, warn: Callable[[str], None] = LOG.warning) -> SampleSource:
@@ -41,5 +43,5 @@ def open_source(spec: SourceSpec, rank: int, ranks: int, warn: Callable[[str], N
     parts = parts_of_set(spec.manifest.shards, spec.seed, spec.validation_share, spec.test_share, rank, ranks)
     if spec.mode == "local":
         return InMemorySource(spec.manifest, spec.schema, Path(spec.cache_folder), parts, spec.seed)
-    reader = ShardReader(spec.manifest, spec.nodes, places=rank == 0, warn=warn)
+    reader = ShardReader(spec.manifest, spec.nodes, places=rank == 0, warn=warn, nodes_before=spec.nodes_before)
     return Mover(spec.manifest, spec.schema, reader, parts, spec.seed, spec.look_ahead, places=rank == 0)

@@ -87,22 +87,14 @@ class Staging:
             claimed.release()
             return
         with self._lock:
-            is_brought_anyway = (md5, url) in self._being_brought
-            if not is_brought_anyway:
-                self._being_brought[md5, url] = threading.Event()
-                self._in_hand[md5] = content
-        if is_brought_anyway:
-            self._room.release()
-            claimed.release()
-            return
+            self._in_hand[md5] = content
 
         def write() -> None:
             try:
                 self._put(md5, url, content)
             finally:
                 with self._lock:
-                    del self._in_hand[md5]
-                    self._being_brought.pop((md5, url)).set()
+                    self._in_hand.pop(md5, None)
                 self._room.release()
                 claimed.release()
 

@@ -62,6 +62,4 @@ class Whereabouts:
     def unplaced(self) -> list[str]:
         """Objects whose node is not known to hold them yet."""
         with self._lock:
-            return [
-                md5 for md5, owner in self._owner.items() if owner is not None and (md5, owner) not in self._here
-            ]
+            return [md5 for md5, owner in self._owner.items() if owner is not None and (md5, owner) not in self._here]

@@ -71,7 +71,7 @@ class Project:
         return source
 
     def node_files(self) -> list[Path]:
-        return [file for node in self.nodes for file in Path(node).rglob("*") if file.is_file()]
+        return [file for node in self.nodes for file in Path(node.url).rglob("*") if file.is_file()]
 
     def wait_until_placed(self) -> None:
         wait_for(lambda: len(self.node_files()) == len(self.spec.manifest.shards))
@@ -227,7 +227,7 @@ def test_the_next_epoch_is_moved_before_this_one_ends(tmp_path: Path, projects: 
     wait_for(lambda: source.shards_held == 2)
     shutil.rmtree(tmp_path / "store")
     for node in project.nodes:
-        shutil.rmtree(node, ignore_errors=True)
+        shutil.rmtree(node.url, ignore_errors=True)
     assert len(source.take(1, 0, 4).labels) == 4
 
 
@@ -238,7 +238,7 @@ def test_all_shards_come_to_the_nodes_whether_training_needs_them_yet_or_not(
     project = projects(tmp_path, tables(*[12] * 20))
     project.open()
     project.wait_until_placed()
-    assert all(any(Path(node).rglob("*")) for node in project.nodes)
+    assert all(any(Path(node.url).rglob("*")) for node in project.nodes)
     for file in project.node_files():
         assert md5(file.read_bytes()).hexdigest() == file.parent.name + file.name
 
@@ -287,7 +287,7 @@ def test_a_node_that_is_deleted_while_training_reads_it_changes_no_batch(
     source = project.open()
     names = epoch([source], 0)
     project.wait_until_placed()
-    shutil.rmtree(project.nodes[0])
+    shutil.rmtree(project.nodes[0].url)
     assert names + epoch([source], 1) == expected
     assert sum("has lost shards" in warning for warning in project.warnings) == 1
 
@@ -296,9 +296,9 @@ def test_a_node_that_refuses_everything_is_warned_of_once(tmp_path: Path, projec
     project = projects(tmp_path, tables(*[12] * 8))
     expected = epoch([project.open(mode="local")], 0)
     (tmp_path / "nodes").mkdir()
-    Path(project.nodes[1]).write_text("a file where a folder should be")
+    Path(project.nodes[1].url).write_text("a file where a folder should be")
     assert epoch([project.open()], 0) == expected
-    assert sum(project.nodes[1] in warning for warning in project.warnings) == 1
+    assert sum(project.nodes[1].url in warning for warning in project.warnings) == 1
 
 
 def test_half_written_files_of_killed_writers_vanish_from_the_nodes(
@@ -307,7 +307,7 @@ def test_half_written_files_of_killed_writers_vanish_from_the_nodes(
     project = projects(tmp_path, tables(12, 12))
     died = subprocess.Popen([sys.executable, "-c", ""])
     died.wait()
-    folder = Path(project.nodes[0], "ab")
+    folder = Path(project.nodes[0].url, "ab")
     folder.mkdir(parents=True)
     dead, alive = folder / f".cd.{died.pid}.1.tmp", folder / f".cd.{os.getpid()}.1.tmp"
     dead.touch()
