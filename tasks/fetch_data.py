@@ -11,6 +11,7 @@ from tasks.journal import Journal
 from tasks.records import Measurement, Run, StoragePlan
 from tasks.storage.nodes import absolute_nodes, check_nodes
 from tasks.storage.repository import cache_folder
+from tasks.storage.store_options import given_options
 from tasks.storage.transfer import fetch_set
 
 PROGRESS_SECONDS = 0.2
@@ -25,7 +26,7 @@ def fetch_data(params: Params, run: Run, measurement: Measurement, plan: Storage
     check_nodes(nodes, measurement.manifest)
     if plan.mode == "distributed":
         return
-    fetch_set(measurement.manifest, Path(cache_folder(run.root)), _Progress(Journal(run.journal)))
+    fetch_set(measurement.manifest, Path(cache_folder(run.root)), _Progress(Journal(run.journal)), given_options())
 
 
 class _Progress:

@@ -6,13 +6,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 import fsspec
 from fsspec.registry import known_implementations
 
 from tasks.storage.leftovers import partial_name
-from tasks.storage.place_errors import BusyError, DeniedError, from_os_error, one_line
+from tasks.storage.place_errors import BusyError, DeniedError, from_os_error, one_line, without_secrets
 
 CHUNK_BYTES = 1 << 20
 ADVICE = "give credentials in the URL, with dvc remote modify --local, or as its kind of store wants them"
@@ -34,7 +33,7 @@ class FsspecPlace:
         self.url = without_secrets(url)
         self._url = url
         self._options = {**options, **(settings or {})}
-        self._opened: tuple[int, Any, str] | None = None
+        self._opened: tuple[int, Any] | None = None
         scheme = url.partition("://")[0]
         try:
             fsspec.get_filesystem_class(scheme)
@@ -95,17 +94,18 @@ class FsspecPlace:
         with self._kinds(path) as (filesystem, full):
             filesystem.rm_file(full)
 
-    def _filesystem(self) -> tuple[Any, str]:
+    def _filesystem(self) -> Any:
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = (os.getpid(), *fsspec.core.url_to_fs(self._url, **self._options))
-        return self._opened[1], self._opened[2]
+            self._opened = (os.getpid(), fsspec.core.url_to_fs(self._url, **self._options)[0])
+        return self._opened[1]
 
     @contextmanager
     def _kinds(self, path: str) -> Iterator[tuple[Any, str]]:
         where = f"{self.url}/{path}"
         try:
-            filesystem, folder = self._filesystem()
-            yield filesystem, f"{folder.rstrip('/')}/{path}"
+            filesystem = self._filesystem()
+            folder = self._url if self._url.endswith("/") else f"{self._url}/"
+            yield filesystem, filesystem._strip_protocol(folder + path)
         except OSError as error:
             raise from_os_error(error, where) from error
         except Exception as error:  # each kind of file system raises its own
@@ -115,15 +115,6 @@ class FsspecPlace:
             if isinstance(error, (TypeError, ValueError, NotImplementedError, ImportError)):
                 raise DeniedError(f"{where}: {name}: {said}") from error
             raise BusyError(f"{where}: {name}: {said}") from error
-
-
-def without_secrets(url: str) -> str:
-    """A URL as it may be shown: without a password and without what follows a question mark."""
-    parts = urlsplit(url)
-    login, _, host = parts.netloc.rpartition("@")
-    user = login.partition(":")[0]
-    shown = f"{user}@{host}" if user else host
-    return f"{parts.scheme}://{shown}{parts.path}".rstrip("/")
 
 
 def _needs(scheme: str, error: ImportError) -> str:

@@ -13,8 +13,11 @@ from tasks.errors import ParameterError, RetrainingError
 from tasks.storage.csv_shards import find_in_csv, is_csv
 from tasks.storage.footers import find_in_parquet
 from tasks.storage.found import FoundShard, Trains
-from tasks.storage.store import open_url, stream_object
-from tasks.storage.transfer import StoredObject
+from tasks.storage.place_errors import one_line
+from tasks.storage.places import MissingError, locate
+from tasks.storage.range_file import RangeFile
+from tasks.storage.store_options import given_options
+from tasks.storage.transfer import StoredObject, stream_verified
 
 CONNECTIONS = 16
 
@@ -40,14 +43,12 @@ def look_into(
 
 def _in_parquet(item: StoredObject, label: str, trains: Trains) -> FoundShard:
     try:
-        filesystem, path = open_url(item.url)
-        with filesystem.open(path, "rb", cache_type="none") as file:
-            return replace(find_in_parquet(item.name, file, label, trains), bytes=file.size)
-    except FileNotFoundError as error:
-        raise RetrainingError(f"{item.name}: the source store has no such object: {item.url}") from error
+        file = RangeFile(*locate(item.url, given_options()))
+        return replace(find_in_parquet(item.name, file, label, trains), bytes=file.size)
+    except MissingError as error:
+        raise RetrainingError(f"{item.name}: the source store has no such object: {error}") from error
     except (OSError, ValueError) as error:  # Arrow's errors are of these kinds
-        reason = " ".join(str(error).split())
-        raise RetrainingError(f"{item.name}: can't be read as Parquet from {item.url}: {reason}") from error
+        raise RetrainingError(f"{item.name}: can't be read as Parquet from {item.url}: {one_line(error)}") from error
 
 
 def _in_csv(item: StoredObject, label: str, trains: Callable[[str], Trains], key: str) -> FoundShard:
@@ -57,7 +58,7 @@ def _in_csv(item: StoredObject, label: str, trains: Callable[[str], Trains], key
         except ValueError as error:
             return str(error)
 
-    found, size = stream_object(item.url, item.version, item.name, find)
+    found, size = stream_verified(item, given_options(), find)
     if isinstance(found, str):
         raise ParameterError([f"{key}: {item.name}: {found}"])
     return replace(found, bytes=size)

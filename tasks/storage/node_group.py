@@ -12,7 +12,7 @@ from tasks.storage.nodes import Node
 from tasks.storage.places import DeniedError, FullError
 from tasks.storage.store import WrongObjectError
 
-Trouble = Literal["failed", "full", "refuses", "lost", "wrong", "late"]
+Trouble = Literal["failed", "full", "lost", "wrong", "late"]
 
 
 class NodeGroup:
@@ -62,7 +62,7 @@ class NodeGroup:
             self.tell(url, "full", "is full; the source store serves the rest")
         elif isinstance(error, DeniedError):
             self._takes_nothing.add(url)
-            self.tell(url, "refuses", f"can't be written to; the source store serves the rest: {_reason(error)}")
+            self.tell(url, "failed", f"can't be written to; the source store serves the rest: {_reason(error)}")
         else:
             self.has_failed(url, error)
 

@@ -71,7 +71,7 @@ class NodeHealth:
             self._seconds_per_byte.append(seconds / max(1, size))
 
     def has_won(self) -> None:
-        """Asked together with the other source, the node was first: what is usual of it may have changed, it is good."""
+        """Asked together with another source, the node was first: it is good, even if slower than it used to be."""
         with self._lock:
             self._asked_again_at, self._probing, self._late = None, False, 0
             self._seconds_per_byte.clear()

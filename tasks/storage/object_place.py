@@ -1,4 +1,4 @@
-"""A bucket or an HTTP server, read and written by obstore. Its connections belong to the process that has opened them."""
+"""A bucket or an HTTP server, read and written by obstore. Connections belong to the process that has opened them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import obstore
 from obstore.exceptions import BaseError
 
 from tasks.storage.place_errors import BusyError, DeniedError, from_os_error, from_status, one_line
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
+    from obstore.store import ClientConfig
 
 CHUNK_BYTES = 1 << 20
 CONNECT_SECONDS = 5.0
@@ -22,6 +26,7 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _NO_PART = ("non-partial response when range requested", "Range request not supported")
 
+T = TypeVar("T")
 Opened = tuple[Any, object]
 """A store of obstore's, and what it was opened with: another value is worth another try."""
 
@@ -30,9 +35,9 @@ class NotPartialError(Exception):
     """The whole object came where a range was asked for."""
 
 
-def client_options(options: Mapping[str, str], allow_http: bool) -> dict[str, Any]:
+def client_options(options: Mapping[str, str], allow_http: bool) -> ClientConfig:
     """obstore's options for its HTTP client. Whole requests take as long as they take, as long as something arrives."""
-    client: dict[str, Any] = {
+    client: ClientConfig = {
         "allow_http": allow_http,
         "connect_timeout": f"{_milliseconds(options, 'connect_timeout', CONNECT_SECONDS)}ms",
         "read_timeout": f"{_milliseconds(options, 'read_timeout', READ_SECONDS)}ms",
@@ -124,7 +129,7 @@ class ObjectPlace:
     def remove(self, path: str) -> None:
         self._ask(path, lambda store, key: obstore.delete(store, key))
 
-    def _ask(self, path: str, act: Callable[[Any, str], Any]) -> Any:
+    def _ask(self, path: str, act: Callable[[Any, str], T]) -> T:
         """What `act` makes of the store and an object's key; with credentials read anew, where old ones are refused."""
         store, known = self._store()
         try:
@@ -202,7 +207,7 @@ class ObjectPlace:
 def _get(store: Any, key: str, wanted: Any) -> Any:
     """A range (None: all) of an object; `key?versionId=...` is one of its versions."""
     key, _, version = key.partition("?versionId=")
-    options: dict[str, Any] = {} if wanted is None else {"range": wanted}
+    options: GetOptions = {} if wanted is None else {"range": wanted}
     if version:
         options["version"] = version
     return obstore.get(store, key, options=options or None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from urllib.parse import urlsplit
 
 
 class MissingError(FileNotFoundError):
@@ -61,3 +62,14 @@ def from_status(status: int, code: str, where: str, advice: str) -> OSError:
 
 def one_line(error: object) -> str:
     return " ".join(str(error).split())
+
+
+def without_secrets(url: str) -> str:
+    """A URL as it may be shown: without a password and without what follows a question mark."""
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    login, _, host = parts.netloc.rpartition("@")
+    user = login.partition(":")[0]
+    shown = f"{user}@{host}" if user else host
+    return f"{parts.scheme}://{shown}{parts.path}".rstrip("/")

@@ -94,7 +94,7 @@ def _split(url: str) -> tuple[str, str]:
         return f"{parts.scheme}://{parts.netloc}", unquote(parts.path).lstrip("/")
     scheme, _, rest = url.partition("://")
     host, _, path = rest.partition("/")
-    return f"{scheme}://{host}", path
+    return (f"{scheme}://{host}" if host else f"{scheme}:///"), path
 
 
 def _path(url: str) -> str:

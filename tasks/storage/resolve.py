@@ -21,7 +21,8 @@ from tasks.records import Manifest, Shard
 from tasks.storage.csv_shards import CSV_SUFFIXES
 from tasks.storage.listing import Entry, parse_listing, version_of
 from tasks.storage.repository import at_revision, open_repository, store_of
-from tasks.storage.store import read_object
+from tasks.storage.store_options import given_options
+from tasks.storage.transfer import StoredObject, read_verified
 
 SHARD_SUFFIXES = (".parquet", ".pq", *CSV_SUFFIXES)
 _EMPTY_MD5 = md5(b"").hexdigest()
@@ -118,7 +119,8 @@ def _untracked(repo: Repo, top: str, path: str, key: str) -> ParameterError:
 def _entries(out: Any, version: str, url: Callable[[str], str]) -> list[Entry]:
     if out.files:
         return sorted(Entry(file["relpath"], file["md5"], file.get("size")) for file in out.files)
-    return parse_listing(read_object(url(version), version, f"{out}: listing {version}"), version)
+    listing = StoredObject(f"{out}: listing {version}", url(version), version)
+    return parse_listing(bytes(read_verified(listing, given_options())), version)
 
 
 def _within(entries: list[Entry], part: str) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""Who asks an S3 store, and where it is: from options, the environment and the files of profiles, as AWS's tools do it."""
+"""Who asks an S3 store, and where it is: options, the environment and the files of profiles say, as to AWS's tools."""
 
 from __future__ import annotations
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from obstore.store import S3Store
 
 from tasks.storage.fsspec_place import FsspecPlace
 from tasks.storage.object_place import ObjectPlace, Opened, client_options
-from tasks.storage.s3_access import ADVICE, S3Access, read_access
+from tasks.storage.s3_access import ADVICE, Keys, read_access
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config, S3Credential
 
 
 def open_s3(url: str, options: Mapping[str, str]) -> ObjectPlace | FsspecPlace:
@@ -25,17 +28,18 @@ def open_s3(url: str, options: Mapping[str, str]) -> ObjectPlace | FsspecPlace:
 
     def connect() -> Opened:
         access = read_access(options)
-        config: dict[str, Any] = {"region": access.region, "disable_bulk_delete": True}
+        config: S3Config = {"region": access.region, "disable_bulk_delete": True}
         if access.endpoint:
             config["endpoint"] = access.endpoint
         if access.anonymous:
             config["skip_signature"] = True
-        client = client_options(options, allow_http=(access.endpoint or "").startswith("http://"))
-        retries = {"max_retries": 0}
-        # A provider, so that no AWS_SESSION_TOKEN of the environment joins keys from elsewhere.
-        provider = None if access.keys is None else _Provider(access)
         store = S3Store(
-            bucket, config=config, client_options=client, retry_config=retries, credential_provider=provider
+            bucket,
+            config=config,
+            client_options=client_options(options, allow_http=(access.endpoint or "").startswith("http://")),
+            retry_config={"max_retries": 0},
+            # A provider, so that no AWS_SESSION_TOKEN of the environment joins keys from elsewhere.
+            credential_provider=None if access.keys is None else _Provider(access.keys),
         )
         return store, access
 
@@ -43,11 +47,10 @@ def open_s3(url: str, options: Mapping[str, str]) -> ObjectPlace | FsspecPlace:
 
 
 class _Provider:
-    def __init__(self, access: S3Access) -> None:
-        self._keys = access.keys
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
 
-    def __call__(self) -> dict[str, Any]:
-        assert self._keys is not None
+    def __call__(self) -> S3Credential:
         return {
             "access_key_id": self._keys.access_key_id,
             "secret_access_key": self._keys.secret_access_key,

@@ -33,7 +33,8 @@ CLAIM_SECONDS = 1.0
 class ShardReader:
     """Reads, and if it `places`, also places. `warn` is told once a node and kind of trouble. Threads may share it.
 
-    `store_options` open the source store (None: those of this process). With `nodes_before`, shards lie on those and are staged again on `nodes`.
+    `store_options` open the source store (None: those of this process). With `nodes_before`, shards lie on those and
+    are staged again on `nodes`.
     """
 
     def __init__(

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 
 from tasks.records import Manifest
-from tasks.storage.store import read_object
-from tasks.storage.transfer import stored
+from tasks.storage.transfer import read_verified, stored
 
 HURRIED_CONNECTIONS = 8
 
@@ -35,7 +34,7 @@ class StoreReads:
             return coming.result()
         try:
             item = stored(self._manifest, shard)
-            content = memoryview(read_object(item.url, item.version, item.name))
+            content = read_verified(item, self.options, HURRIED_CONNECTIONS if hurry else 1)
         except BaseException as error:
             self._done(shard.md5)
             coming.set_exception(error)

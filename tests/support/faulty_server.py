@@ -1,4 +1,4 @@
-"""A small HTTP server of objects that misbehaves as it is told: for stores over HTTP, and for S3 with path-style URLs."""
+"""A small HTTP server of objects that misbehaves as it is told: a store over HTTP, or over S3 with path-style URLs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def faulty_server(delay_seconds: float = 0.0) -> Iterator[FaultyServer]:
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
-        def do_GET(self) -> None:  # noqa: N802 - the name that http.server asks for
+        def do_GET(self) -> None:
             told.enter(1)
             try:
                 _answer(self, told, delay_seconds)
@@ -73,7 +73,7 @@ def faulty_server(delay_seconds: float = 0.0) -> Iterator[FaultyServer]:
 
         do_HEAD = do_GET  # noqa: N815
 
-        def do_PUT(self) -> None:  # noqa: N802
+        def do_PUT(self) -> None:
             content = self.rfile.read(int(self.headers["Content-Length"]))
             fault = told.next_fault(_request(self))
             if fault is None:

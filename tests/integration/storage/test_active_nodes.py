@@ -61,15 +61,13 @@ def test_a_node_pulls_an_object_from_an_s3_store_by_itself(tmp_path: Path, serve
 
 
 @pytest.mark.parametrize("password", [None, "s€cret/:@"])
-def test_a_node_pulls_from_an_http_store(
-    tmp_path: Path, served: Served, node: ActiveNode, password: str | None
-) -> None:
+def test_a_node_pulls_from_an_http_store(tmp_path: Path, node: ActiveNode, password: str | None) -> None:
     with serve_http(tmp_path / "http", password=password) as store:
         node.pull(MD5, source_of(node, store, put_into(store)))
     assert node.read(object_name(MD5)) == CONTENT
 
 
-def test_a_node_pulls_from_an_sftp_store(tmp_path: Path, served: Served, node: ActiveNode) -> None:
+def test_a_node_pulls_from_an_sftp_store(tmp_path: Path, node: ActiveNode) -> None:
     with serve_sftp(tmp_path / "sftp") as store:
         node.pull(MD5, source_of(node, store, put_into(store)))
     assert node.read(object_name(MD5)) == CONTENT

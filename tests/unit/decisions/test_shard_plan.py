@@ -60,7 +60,9 @@ def test_another_node_takes_its_share_and_little_else_moves() -> None:
 
 
 @pytest.mark.parametrize("sizes", [EQUAL, UNEQUAL])
-@pytest.mark.parametrize(("before", "after"), [("ab", "abcd"), ("abcd", "ab"), ("a", "ab"), ("ab", "cd"), ("abc", "bcd")])
+@pytest.mark.parametrize(
+    ("before", "after"), [("ab", "abcd"), ("abcd", "ab"), ("a", "ab"), ("ab", "cd"), ("abc", "bcd")]
+)
 def test_where_shards_lie_already_no_more_move_than_must(sizes: dict[str, int], before: str, after: str) -> None:
     """From n to m nodes: what the new nodes are to hold, or the old ones are no more. 2 -> 4: half."""
     lying = place_shards(sizes, nodes(*before))
