@@ -20,11 +20,12 @@ from tasks.storage.leftovers import remove_leftovers
 from tasks.storage.listing import object_name
 from tasks.storage.node_urls import ACTIVE_SCHEMES, absolute_url
 from tasks.storage.places import open_place
-from tasks.storage.rclone_calls import CONNECT_SECONDS, READ_SECONDS
 from tasks.storage.rclone_sources import pull_source
 from tasks.storage.store import check
 from tasks.storage.store_options import given_options
 
+CONNECT_SECONDS = "1.0"
+"""With TLS, to a server that is near. Who reads does not wait for it: a node that is late is raced with the store."""
 PASSWORDS = "RETRAINING_NODE_PASSWORDS"
 """The environment variable through which passwords of nodes reach workers (JSON, by URL): never through files."""
 
@@ -91,9 +92,12 @@ class Node:
         password = json.loads(os.environ.get(PASSWORDS, "{}")).get(spec.url, "")
         self.active = ActiveNode(spec.url, password) if scheme in ACTIVE_SCHEMES else None
         options = dict(store_options or {}) if scheme and scheme == urlsplit(store_url).scheme else {}
-        options |= {"connect_timeout": str(CONNECT_SECONDS), "read_timeout": str(READ_SECONDS)}
+        if scheme in ("http", "https", "s3", "s3a"):
+            options["connect_timeout"] = CONNECT_SECONDS
         if password:
-            options |= {"user": unquote(urlsplit(spec.url).username or ""), "password": password}
+            options["password"] = password
+            if scheme in ("http", "https"):
+                options["user"] = unquote(urlsplit(spec.url).username or "")
         self._options = options
         self._place: _Place = open_place(spec.url, options) if self.active is None else self.active
 

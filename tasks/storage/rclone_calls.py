@@ -25,7 +25,7 @@ READ_SECONDS = 5.0
 PROBE_SECONDS = (1, 1, 3)
 """Of TCP: a silent machine is asked after the first, again after each of the second, and given up after the third."""
 
-_FULL = ("no space left on device", "disk quota exceeded", "not enough space")
+_FULL = ("no space left on device", "disk quota exceeded", "not enough space", "file too large")
 _MISSING = ("object not found", "directory not found", "not found")
 _DENIED = ("forbidden", "access denied", "accessdenied", "permission denied", "read-only file system", "unauthorized")
 
@@ -104,7 +104,10 @@ class RcloneCalls:
         if kept is not None:
             with suppress(ConnectionError, HTTPException):  # it was closed while it was idle
                 return self._attempt(kept, method, path, headers, body, seconds)
-        return self._attempt(self._connect(), method, path, headers, body, seconds)
+        try:
+            return self._attempt(self._connect(), method, path, headers, body, seconds)
+        except (ConnectionError, HTTPException) as error:
+            raise BusyError(f"the connection broke: {' '.join(str(error).split()) or type(error).__name__}") from error
 
     def _attempt(
         self,

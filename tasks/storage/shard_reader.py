@@ -114,6 +114,9 @@ class ShardReader:
             self._nodes.health(winner.name).has_won()
         for name, seconds in winner.waited_seconds.items():
             self._waited("store" if name == STORE else "node", seconds)
+        owner = self._where.owner[shard.md5]
+        if self._places and owner is not None and winner.name not in (owner, STORE) and self._nodes.takes_more(owner):
+            self._staging.ask_for([shard.md5])  # it still lies elsewhere: moving it has failed, or is under way
         return winner.content
 
     def place(self, index: int) -> None:

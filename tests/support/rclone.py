@@ -76,6 +76,15 @@ def serve_sftp(folder: Path, *arguments: str) -> Iterator[Served]:
 
 
 @contextmanager
+def serve_webdav(folder: Path, *arguments: str) -> Iterator[Served]:
+    """An HTTP server of `folder` that can be written to, by PUT and MOVE; it wants basic authentication."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["serve", "webdav", str(folder), "--dir-cache-time", "1s", "--user", USER, "--pass", PASSWORD, *arguments]
+    with _running(command, "--addr") as (port, pid):
+        yield Served(f"http://127.0.0.1:{port}", {"user": USER, "password": PASSWORD}, folder, port, pid)
+
+
+@contextmanager
 def active_node(folder: Path, *arguments: str, bwlimit: str | None = None) -> Iterator[Served]:
     """A machine that pulls into `folder` by itself (`operations/copyfile`) and serves ranges of what it has.
 
