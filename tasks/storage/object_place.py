@@ -35,6 +35,10 @@ class NotPartialError(Exception):
     """The whole object came where a range was asked for."""
 
 
+class BeyondEndError(Exception):
+    """The object ends before the range that was asked for."""
+
+
 def client_options(options: Mapping[str, str], allow_http: bool) -> ClientConfig:
     """obstore's options for its HTTP client. Whole requests take as long as they take, as long as something arrives."""
     client: ClientConfig = {
@@ -83,6 +87,8 @@ class ObjectPlace:
         wanted = {"offset": start} if stop is None else (start, stop)
         try:
             return self._ask(path, lambda store, key: memoryview(_get(store, key, wanted).bytes()))
+        except BeyondEndError:
+            return memoryview(b"")
         except NotPartialError:
             self.has_ranges = False
             return self.read(path, start, stop)
@@ -94,6 +100,8 @@ class ObjectPlace:
         wanted = {"offset": start} if start else None
         try:
             stream = iter(self._ask(path, lambda store, key: _get(store, key, wanted).stream(CHUNK_BYTES)))
+        except BeyondEndError:
+            return
         except NotPartialError:
             self.has_ranges = False
             yield self.read(path, start)
@@ -115,6 +123,8 @@ class ObjectPlace:
                 return self._ask(path, get)
             except NotPartialError:
                 self.has_ranges = False
+            except BeyondEndError:
+                pass  # an empty object has no last bytes, and some servers refuse more than there are
         whole = self.read(path)
         return whole[max(0, len(whole) - count) :], len(whole)
 
@@ -184,9 +194,13 @@ class ObjectPlace:
             return NotPartialError()
         if "169.254.169.254" in text or "169.254.170.2" in text:
             return DeniedError(f"{self.url}: credentials are missing, and this machine has none; {self._advice}")
+        if "CONTENT_RANGE" in text:  # rclone's WebDAV, of an empty object
+            return BeyondEndError()
         if "Received redirect without LOCATION" in text:
             return DeniedError(f"{where}: the bucket is in another region; set region (dvc remote modify NAME region)")
         if status := _STATUS.search(text):
+            if status[1] == "416":
+                return BeyondEndError()
             code = _CODE.search(str(error))
             return from_status(int(status[1]), code[1] if code else "", where, self._advice)
         if isinstance(error, OSError):

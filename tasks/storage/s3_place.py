@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from obstore.store import S3Store
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 def open_s3(url: str, options: Mapping[str, str]) -> ObjectPlace | FsspecPlace:
     """A bucket, or a folder in it. Raises `ValueError` where credentials are half there or a profile is missing."""
-    _, bucket, prefix, _, _ = urlsplit(url)
+    bucket, _, prefix = url.partition("://")[2].rstrip("/").partition("/")
     if read_access(options).needs_aws_tools:
         if importlib.util.find_spec("s3fs") is None:
             raise ValueError(f"{url}: its AWS profile has no keys of its own; the package s3fs, which isn't installed, "
@@ -43,7 +42,7 @@ def open_s3(url: str, options: Mapping[str, str]) -> ObjectPlace | FsspecPlace:
         )
         return store, access
 
-    return ObjectPlace(f"s3://{bucket}", prefix, connect, ADVICE, renames=False)
+    return ObjectPlace(f"s3://{bucket}/{prefix}".rstrip("/"), prefix, connect, ADVICE, renames=False)
 
 
 class _Provider:

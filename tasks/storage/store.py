@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from hashlib import md5
 from pathlib import Path
@@ -35,25 +36,28 @@ def hash_file(path: Path) -> str | None:
 
 
 class HashedReader:
-    """The pieces of an object as a binary file that is hashed while it is read on."""
+    """The pieces of an object as a binary file that is hashed while it is read on, by several threads too: Arrow reads
+    ahead, and goes on for a moment after it has found a fault."""
 
     def __init__(self, pieces: Iterator[memoryview]) -> None:
         self.digest = md5()
         self.bytes_read = 0
         self._pieces = pieces
         self._rest = memoryview(b"")
+        self._lock = threading.Lock()
 
     def read(self, size: int = -1) -> bytes:
         """The next `size` bytes, or fewer: none only at the end. -1: all that are left."""
         if size < 0:
             return b"".join(iter(lambda: self.read(BLOCK_BYTES), b""))
-        while not len(self._rest):
-            piece = next(self._pieces, None)
-            if piece is None:
-                return b""
-            self.digest.update(piece)
-            self._rest = piece
-        content = bytes(self._rest[:size])
-        self._rest = self._rest[size:]
-        self.bytes_read += len(content)
-        return content
+        with self._lock:
+            while not len(self._rest):
+                piece = next(self._pieces, None)
+                if piece is None:
+                    return b""
+                self.digest.update(piece)
+                self._rest = piece
+            content = bytes(self._rest[:size])
+            self._rest = self._rest[size:]
+            self.bytes_read += len(content)
+            return content

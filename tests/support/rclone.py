@@ -66,11 +66,20 @@ def serve_http(folder: Path, *arguments: str, password: str | None = None) -> It
 
 
 @contextmanager
+def serve_webdav(folder: Path, *arguments: str) -> Iterator[Served]:
+    """An HTTP server of `folder` that can be written to, by PUT and MOVE; it wants basic authentication."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["serve", "webdav", str(folder), "--dir-cache-time", "0s", "--user", USER, "--pass", PASSWORD, *arguments]
+    with _running(command, "--addr") as (port, pid):
+        yield Served(f"http://127.0.0.1:{port}", {"user": USER, "password": PASSWORD}, folder, port, pid)
+
+
+@contextmanager
 def serve_sftp(folder: Path, *arguments: str) -> Iterator[Served]:
     """An SFTP server whose root is `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     login = ["--user", USER, "--pass", PASSWORD]
-    command = ["serve", "sftp", str(folder), *login, "--dir-cache-time", "0s", "--vfs-cache-mode", "writes", *arguments]
+    command = ["serve", "sftp", str(folder), *login, "--dir-cache-time", "0s", *arguments]
     with _running(command, "--addr") as (port, pid):
         yield Served(f"sftp://{USER}@127.0.0.1:{port}", {"password": PASSWORD}, folder, port, pid)
 
