@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import md5
@@ -19,13 +20,14 @@ from tasks.storage.active_node import ActiveNode
 from tasks.storage.leftovers import remove_leftovers
 from tasks.storage.listing import object_name
 from tasks.storage.node_urls import ACTIVE_SCHEMES, absolute_url
-from tasks.storage.places import open_place
+from tasks.storage.places import BusyError, open_place
 from tasks.storage.rclone_sources import pull_source
 from tasks.storage.store import check
 from tasks.storage.store_options import given_options
 
 CONNECT_SECONDS = "1.0"
 """With TLS, to a server that is near. Who reads does not wait for it: a node that is late is raced with the store."""
+WRITE_PAUSES_SECONDS = (0.1, 0.4)
 PASSWORDS = "RETRAINING_NODE_PASSWORDS"
 """The environment variable through which passwords of nodes reach workers (JSON, by URL): never through files."""
 
@@ -116,7 +118,14 @@ class Node:
         return content
 
     def put(self, object_md5: str, content: bytes | memoryview) -> None:
-        """Write an object; it has its name only when it is whole."""
+        """Write an object; it has its name only when it is whole. Nobody waits for that: it is tried a few times."""
+        for pause_seconds in WRITE_PAUSES_SECONDS:
+            try:
+                self._place.write(object_name(object_md5), content)
+            except BusyError:
+                time.sleep(pause_seconds)
+            else:
+                return
         self._place.write(object_name(object_md5), content)
 
     def pull(self, object_md5: str, url: str, options: Mapping[str, str]) -> bool:

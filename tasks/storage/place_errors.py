@@ -51,7 +51,7 @@ def from_status(status: int, code: str, where: str, advice: str) -> OSError:
         return MissingError(f"{where} is not there ({said})")
     if status in (413, 507) or code in ("QuotaExceeded", "XMinioStorageFull", "EntityTooLarge"):
         return FullError(f"no space left at {where} ({said})")
-    if code in ("SlowDown", "RequestTimeout", "InternalError") or status in (408, 425, 429) or status >= 500:
+    if code in ("SlowDown", "RequestTimeout", "InternalError") or status in (408, 423, 425, 429) or status >= 500:
         return BusyError(f"{where} answers {said}")
     if code in ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"):
         return DeniedError(f"{where}: the credentials have expired ({said}); {advice}")

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tasks.parent_death import die_with_parent
 from tests.support.loopback import free_port
 from tests.support.partial_content import saying_206
 
@@ -85,15 +86,6 @@ def serve_sftp(folder: Path, *arguments: str) -> Iterator[Served]:
 
 
 @contextmanager
-def serve_webdav(folder: Path, *arguments: str) -> Iterator[Served]:
-    """An HTTP server of `folder` that can be written to, by PUT and MOVE; it wants basic authentication."""
-    folder.mkdir(parents=True, exist_ok=True)
-    command = ["serve", "webdav", str(folder), "--dir-cache-time", "1s", "--user", USER, "--pass", PASSWORD, *arguments]
-    with _running(command, "--addr") as (port, pid):
-        yield Served(f"http://127.0.0.1:{port}", {"user": USER, "password": PASSWORD}, folder, port, pid)
-
-
-@contextmanager
 def active_node(folder: Path, *arguments: str, bwlimit: str | None = None) -> Iterator[Served]:
     """A machine that pulls into `folder` by itself (`operations/copyfile`) and serves ranges of what it has.
 
@@ -129,6 +121,8 @@ def _running(command: Sequence[str], address_flag: str) -> Iterator[tuple[int, i
             stderr=subprocess.DEVNULL,
             env={name: value for name, value in os.environ.items() if not name.startswith(("RCLONE_", "AWS_"))},
             start_new_session=True,
+            # Also where a test is killed. Whoever starts a server from a thread keeps that thread.
+            preexec_fn=die_with_parent,
         )
         try:
             deadline = time.monotonic() + START_SECONDS
