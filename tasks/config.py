@@ -8,6 +8,7 @@ reads the file.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -93,13 +94,20 @@ class Storage(Section):
     @property
     def without_passwords(self) -> Self:
         """As it may be kept: URLs of nodes without passwords."""
-        shown = tuple(
-            without_password(node)
+        return self._with_urls({node.url: without_password(node.url) for node in self.entries})
+
+    def with_passwords_of(self, other: Storage) -> Self:
+        """With the passwords that the same nodes have in `other`."""
+        return self._with_urls({without_password(node.url): node.url for node in other.entries})
+
+    def _with_urls(self, urls: Mapping[str, str]) -> Self:
+        nodes = tuple(
+            urls.get(node, node)
             if isinstance(node, str)
-            else node.model_copy(update={"url": without_password(node.url)})
+            else node.model_copy(update={"url": urls.get(node.url, node.url)})
             for node in self.nodes
         )
-        return self.model_copy(update={"nodes": shown})
+        return self.model_copy(update={"nodes": nodes})
 
     @model_validator(mode="after")
     def _has_nodes_to_spare(self) -> Self:

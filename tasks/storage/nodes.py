@@ -3,7 +3,6 @@ ones pull by themselves; what either holds is verified when it is read."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from tasks.storage.active_node import ActiveNode
 from tasks.storage.leftovers import remove_leftovers
 from tasks.storage.listing import object_name
 from tasks.storage.node_urls import ACTIVE_SCHEMES, absolute_url
+from tasks.storage.node_passwords import password_in, password_of, remember
 from tasks.storage.places import BusyError, open_place
 from tasks.storage.rclone_sources import pull_source
 from tasks.storage.store import check
@@ -28,8 +28,6 @@ from tasks.storage.store_options import given_options
 CONNECT_SECONDS = "1.0"
 """With TLS, to a server that is near. Who reads does not wait for it: a node that is late is raced with the store."""
 WRITE_PAUSES_SECONDS = (0.1, 0.4)
-PASSWORDS = "RETRAINING_NODE_PASSWORDS"
-"""The environment variable through which passwords of nodes reach workers (JSON, by URL): never through files."""
 
 
 def absolute_nodes(nodes: Sequence[str | StorageNode], root: str) -> tuple[NodeSpec, ...]:
@@ -39,7 +37,6 @@ def absolute_nodes(nodes: Sequence[str | StorageNode], root: str) -> tuple[NodeS
     """
     faults: list[str] = []
     specs: dict[str, NodeSpec] = {}
-    passwords = json.loads(os.environ.get(PASSWORDS, "{}"))
     for entry in nodes:
         node = StorageNode(url=entry) if isinstance(entry, str) else entry
         shown = without_password(node.url)
@@ -51,12 +48,9 @@ def absolute_nodes(nodes: Sequence[str | StorageNode], root: str) -> tuple[NodeS
         if url in specs:
             faults.append(f"storage.nodes: {shown!r} is named twice; nodes must be distinct")
         specs[url] = NodeSpec(url, node.capacity)
-        if shown != node.url:
-            passwords[url] = unquote(urlsplit(node.url).password or "")
+        remember({url: password_in(node.url) or password_of(shown)})
     if faults:
         raise ParameterError(faults)
-    if passwords:
-        os.environ[PASSWORDS] = json.dumps(passwords)
     return tuple(specs.values())
 
 
@@ -91,7 +85,7 @@ class Node:
     def __init__(self, spec: NodeSpec, store_url: str = "", store_options: Mapping[str, str] | None = None) -> None:
         self.url = spec.url
         scheme = urlsplit(spec.url).scheme
-        password = json.loads(os.environ.get(PASSWORDS, "{}")).get(spec.url, "")
+        password = password_of(spec.url)
         self.active = ActiveNode(spec.url, password) if scheme in ACTIVE_SCHEMES else None
         options = dict(store_options or {}) if scheme and scheme == urlsplit(store_url).scheme else {}
         if scheme in ("http", "https", "s3", "s3a"):

@@ -18,7 +18,8 @@ import pytest
 from tasks.errors import RetrainingError
 from tasks.records import Manifest, NodeSpec
 from tasks.storage.listing import object_name
-from tasks.storage.nodes import PASSWORDS, check_nodes
+from tasks.storage.node_passwords import PASSWORDS
+from tasks.storage.nodes import check_nodes
 from tasks.storage.shard_reader import ShardReader
 from tests.support.faulty_server import faulty_server
 from tests.support.rclone import Served, active_node, serve_http, serve_s3, serve_sftp, serve_webdav
