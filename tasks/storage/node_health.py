@@ -13,7 +13,7 @@ OPEN_SECONDS = 5.0
 """How long a node that failed is not asked again."""
 LATE_FACTOR = 4.0
 LEAST_SECONDS = 0.2
-UNKNOWN_SECONDS = 0.3
+UNKNOWN_SECONDS = 1.0
 """From when on a node is late: this multiple of its usual time, but not before the least; where none is known."""
 LATE_IN_A_ROW = 3
 REMEMBERED = 33

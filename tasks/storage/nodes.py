@@ -18,8 +18,8 @@ from tasks.records import Manifest, NodeSpec
 from tasks.storage.active_node import ActiveNode
 from tasks.storage.leftovers import remove_leftovers
 from tasks.storage.listing import object_name
-from tasks.storage.node_urls import ACTIVE_SCHEMES, absolute_url
 from tasks.storage.node_passwords import password_in, password_of, remember
+from tasks.storage.node_urls import ACTIVE_SCHEMES, absolute_url
 from tasks.storage.places import BusyError, open_place
 from tasks.storage.rclone_sources import pull_source
 from tasks.storage.store import check

@@ -26,6 +26,8 @@ from tasks.storage.whereabouts import Whereabouts
 Cause = Literal["store", "node"]
 
 STORE = "the source store"
+MOVING_FACTOR = 4.0
+"""How much longer a node is waited for while nodes also serve each other: the store is the last to be asked then."""
 CLAIM_SECONDS = 1.0
 """How long another run that brings a shard to its node is waited for, where training is not in a hurry for it."""
 
@@ -201,7 +203,8 @@ class ShardReader:
             return Source(url, get, 0.0)
         if pulls:
             return Source(url, get, self._nodes.pulls(url).late_after_seconds(size))
-        return Source(url, get, health.late_after_seconds(size), lambda: self._was_late(url))
+        patience = MOVING_FACTOR if self._where.is_moving else 1.0
+        return Source(url, get, patience * health.late_after_seconds(size), lambda: self._was_late(url))
 
     def _was_late(self, url: str) -> None:
         if self._nodes.health(url).was_late():

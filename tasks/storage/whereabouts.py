@@ -18,6 +18,7 @@ class Whereabouts:
         self._owner = place_shards(self._sizes, nodes)
         self._former: dict[str, list[str]] = {}
         self._here: set[tuple[str, str]] = set()
+        self._moving: set[str] = set()
 
     @property
     def owner(self) -> dict[str, str | None]:
@@ -30,6 +31,7 @@ class Whereabouts:
             before = self._owner
             self._owner = place_shards(self._sizes, nodes, before)
             moved = [md5 for md5, owner in self._owner.items() if owner != before[md5]]
+            self._moving = {md5 for md5 in moved if self._owner[md5] is not None}
             for md5 in moved:
                 if (last := before[md5]) is not None:
                     self._former[md5] = [last, *self._former.get(md5, [])]
@@ -53,10 +55,18 @@ class Whereabouts:
         """A node holds a verified copy of an object, or has lost it."""
         with self._lock:
             (self._here.add if is_here else self._here.discard)((md5, url))
+            if is_here and url == self._owner[md5]:
+                self._moving.discard(md5)
 
     def is_here(self, md5: str, url: str) -> bool:
         with self._lock:
             return (md5, url) in self._here
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether nodes have yet to give objects to each other."""
+        with self._lock:
+            return bool(self._moving)
 
     @property
     def unplaced(self) -> list[str]:

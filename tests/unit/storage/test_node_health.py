@@ -61,7 +61,7 @@ def test_an_answer_that_it_lacks_something_is_an_answer() -> None:
 
 def test_late_is_several_times_the_usual_for_the_size() -> None:
     health, _ = a_node()
-    assert health.late_after_seconds(MB) == 0.3
+    assert health.late_after_seconds(MB) == 1.0
     for _ in range(5):
         health.succeeded(0.1, MB)
     assert round(health.late_after_seconds(MB), 3) == 0.4
