@@ -214,8 +214,11 @@ class ShardReader:
         md5 = self._manifest.shards[index].md5
         owner = self._where.owner[md5]
         is_wanted = self._places and owner is not None and not self._where.is_here(md5, owner)
-        if owner is None or not is_wanted or not self._nodes.takes_more(owner) or self._store.is_coming(md5):
+        if owner is None or not is_wanted or not self._nodes.takes_more(owner):
             return self._store.read(index, hurry)
+        content = self._store.joined(md5)
+        if content is not None:
+            return content
         node = self._nodes[owner]
         if node.active is not None:
             content = self._store.read(index, hurry)
@@ -223,11 +226,11 @@ class ShardReader:
             return content
         claimed = claim(owner, md5, 0.0 if hurry else CLAIM_SECONDS)
         try:
-            if claimed.waited:
-                try:
-                    return node.get(md5)
-                except (OSError, WrongObjectError):  # whoever had the claim did not bring it
-                    pass
+            # Somebody may have brought it since the node was asked, and before the claim was free.
+            content = self._staging.in_hand(md5) or self._brought(md5, owner)
+            if content is not None:
+                claimed.release()
+                return content
             content = self._store.read(index, hurry)
         except BaseException:
             claimed.release()
@@ -235,6 +238,14 @@ class ShardReader:
         if claimed.is_mine:
             self._staging.keep(md5, content, claimed)
         return content
+
+    def _brought(self, md5: str, url: str) -> memoryview | None:
+        if (md5, url) in self._damaged:
+            return None
+        try:
+            return self._nodes[url].get(md5)
+        except (OSError, WrongObjectError):
+            return None
 
     def _from_any_node(self, md5: str) -> memoryview | None:
         """A node that is left alone may still be better than nothing."""

@@ -142,8 +142,8 @@ class Staging:
             return
         claimed = claim(url, md5, CLAIM_SECONDS)
         try:
-            if claimed.waited and self._nodes[url].holds(md5, shard.bytes):
-                self._where.note(md5, url, True)
+            if not again and self._nodes[url].holds(md5, shard.bytes):
+                self._where.note(md5, url, True)  # somebody has brought it before the claim was free
                 return
             self._put(md5, url, self._store.read(self._index_of[md5]))
         except OSError as error:

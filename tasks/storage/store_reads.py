@@ -44,10 +44,11 @@ class StoreReads:
         coming.set_result(content)
         return content
 
-    def is_coming(self, md5: str) -> bool:
-        """Whether an object is being read at this moment."""
+    def joined(self, md5: str) -> memoryview | None:
+        """What another thread reads at this moment, when it is here; None where none does. Raises as `read` does."""
         with self._lock:
-            return md5 in self._coming
+            coming = self._coming.get(md5)
+        return None if coming is None else coming.result()
 
     def count(self, size: int) -> None:
         """Bytes that were taken from the store, here or by a node that was told to."""

@@ -274,7 +274,7 @@ def test_a_damaged_shard_on_a_node_is_replaced_from_the_store(tmp_path: Path, pr
     overwrite(victim, whole[:-1] + b"?")
     again = project.open()
     assert epoch([again], 0) == expected
-    assert victim.read_bytes() == whole
+    wait_for(lambda: victim.read_bytes() == whole)
     assert again.bytes_from_store == len(whole)
     assert [warning for warning in project.warnings if "damaged shard" in warning]
 
