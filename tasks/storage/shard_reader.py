@@ -101,11 +101,13 @@ class ShardReader:
         content = self._staging.in_hand(shard.md5)
         if content is not None:
             return content
+        owner = self._where.owner[shard.md5]
+        was_here = owner is not None and self._where.is_here(shard.md5, owner)
         sources = [self._node_source(index, url, hurry) for url in self._where.to_ask(shard.md5)]
         asked = [source for source in sources if source is not None]
         began = time.monotonic()
         try:
-            winner = first_right([*asked, Source(STORE, lambda: self._from_store(index, hurry), None)])
+            winner = first_right([*asked, Source(STORE, lambda: self._from_store(index, hurry, was_here), None)])
         except Exception:
             self._waited("store", time.monotonic() - began)
             content = self._from_any_node(shard.md5)
@@ -116,7 +118,6 @@ class ShardReader:
             self._nodes.health(winner.name).has_won()
         for name, seconds in winner.waited_seconds.items():
             self._waited("store" if name == STORE else "node", seconds)
-        owner = self._where.owner[shard.md5]
         if self._places and owner is not None and winner.name not in (owner, STORE) and self._nodes.takes_more(owner):
             self._staging.ask_for([shard.md5])  # it still lies elsewhere: moving it has failed, or is under way
         return winner.content
@@ -210,10 +211,15 @@ class ShardReader:
         if self._nodes.health(url).was_late():
             self._nodes.tell(url, "late", "is slow; the source store serves")
 
-    def _from_store(self, index: int, hurry: bool) -> memoryview:
+    def _from_store(self, index: int, hurry: bool, was_here: bool) -> memoryview:
         md5 = self._manifest.shards[index].md5
         owner = self._where.owner[md5]
-        is_wanted = self._places and owner is not None and not self._where.is_here(md5, owner)
+        is_here = owner is not None and self._where.is_here(md5, owner)
+        if owner is not None and is_here and not was_here:  # it has come since its node was asked
+            content = self._brought(md5, owner)
+            if content is not None:
+                return content
+        is_wanted = self._places and owner is not None and not is_here
         if owner is None or not is_wanted or not self._nodes.takes_more(owner):
             return self._store.read(index, hurry)
         content = self._store.joined(md5)
@@ -240,8 +246,7 @@ class ShardReader:
         return content
 
     def _brought(self, md5: str, url: str) -> memoryview | None:
-        if (md5, url) in self._damaged:
-            return None
+        """An object that has come to its node since that was asked for it, or has been mended."""
         try:
             return self._nodes[url].get(md5)
         except (OSError, WrongObjectError):
