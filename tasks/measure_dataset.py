@@ -46,4 +46,5 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
         "rows": manifest.rows,
         "path": manifest.path,
         "revision": manifest.revision,
+        "notes": manifest.notes,
     }

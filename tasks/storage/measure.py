@@ -14,7 +14,7 @@ from tasks.records import Manifest, Measurement, Schema
 from tasks.storage.description import held_out_share
 from tasks.storage.found import FoundShard, Trains
 from tasks.storage.look import look_into
-from tasks.storage.resolve import resolve
+from tasks.storage.manifests import manifest_of
 from tasks.storage.schema import agree
 from tasks.storage.split import TEST, TRAIN, VALIDATE, RowParts, parts_of_rows
 from tasks.storage.transfer import StoredObject, stored
@@ -26,8 +26,10 @@ def measure(params: Params, root: str) -> Measurement:
     Raises `ParameterError` for everything in them that training could trip over later.
     """
     data = params.data
-    training = resolve(root, data.path, data.rev, data.remote)
-    test = None if data.test_path is None else resolve(root, data.test_path, data.rev, data.remote, "data.test_path")
+    training = manifest_of(root, data.path, data.rev, data.remote)
+    test = None
+    if data.test_path is not None:
+        test = manifest_of(root, data.test_path, data.rev, data.remote, "data.test_path")
     of_training = look_into(_objects(training), data.label, lambda md5: _trained_rows(params, md5), "data.path")
     of_test = look_into(_objects(test), data.label, lambda _: _no_rows, "data.test_path") if test else []
     for key, path, own in (("data.path", data.path, of_training), ("data.test_path", data.test_path, of_test)):

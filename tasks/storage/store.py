@@ -38,6 +38,15 @@ def open_url(url: str) -> tuple[Any, str]:
     return filesystem, path
 
 
+def exists(url: str) -> bool:
+    """Whether a store has an object. Raises `RetrainingError` when it can't be asked."""
+    try:
+        filesystem, path = open_url(url)
+        return bool(filesystem.exists(path))
+    except Exception as error:  # each kind of store raises its own
+        raise RetrainingError(f"{url}: can't be looked for: {' '.join(str(error).split())}") from error
+
+
 def read_object(url: str, expected_md5: str, name: str) -> bytes:
     """All bytes of an object, verified. `name` is what the user knows it by. Raises `RetrainingError`."""
 

@@ -1,0 +1,3 @@
+"""stub"""
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")

@@ -1,0 +1,3 @@
+"""stub"""
+
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")

@@ -1,0 +1,220 @@
+"""Where the files of one DVC output are: in a remote, in DVC's cache, in another repository, or at an address.
+
+What DVC records is read, and of a store its listing; of the data nothing. Objects of DVC are handed in: nothing of it
+is imported here.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from tasks.errors import ParameterError, RetrainingError
+from tasks.storage.listing import Entry, object_name, parse_listing, version_of
+from tasks.storage.repository import outputs_of, source_of_import, store_config
+from tasks.storage.store import exists, read_object
+
+LEGACY_HASH = "md5-dos2unix"
+"""Files hashed by DVC 2 lie elsewhere in a store."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The files of an output, and what is known of them all. `entries` have paths in the output ("" for a file)."""
+
+    entries: list[Entry]
+    version: str
+    bytes: int | None
+    directory_url: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def origin_of(present: Any, out: Any, root: str, remote: str | None, key: str) -> Origin:
+    """The origin of an output of `present`, or of one of its older versions: stores are those it has now.
+
+    Raises `ParameterError` for what no store can have, `RetrainingError` for a listing that is missing or damaged.
+    """
+    if out.stage.is_repo_import and not _cache_url(present, out):
+        return _imported(out, root, key)
+    if out.files:
+        return _listed_by_dvc(present, out, remote)
+    if not out.hash_info:
+        if out.stage.is_import:
+            return _at_its_source(out)
+        raise ParameterError(
+            [f"{key}: DVC records no hash of {str(out)!r}; allowed is data that dvc add or dvc repro has stored"]
+        )
+    version = str(out.hash_info.value)
+    size = out.meta.size or None
+    if not out.hash_info.isdir and out.meta.version_id:
+        return Origin([Entry("", version, size, _versioned_url(present, out, remote, "", out.meta))], version, size)
+    url = _object_urls(present, out, remote)
+    if not out.hash_info.isdir:
+        return Origin([Entry("", version, size, url(version))], version, size)
+    try:
+        content = read_object(url(version), version, f"{out}: listing {version}")
+    except RetrainingError as error:
+        if out.stage.is_import:  # dvc import-url brings a set, but no store has it before dvc push
+            raise RetrainingError(f"{error}; dvc push stores what dvc import-url has brought") from error
+        raise
+    entries = [entry._replace(url=url(entry.md5)) for entry in parse_listing(content, version)]
+    if out.meta.nfiles not in (None, len(entries)):
+        raise RetrainingError(f"{out}: DVC records {out.meta.nfiles} files, but the listing has {len(entries)}")
+    return Origin(entries, version, size, url(version))
+
+
+def size_of(out: Any, root: str, key: str) -> tuple[str, int | None, int | None]:
+    """Version, bytes and files of an output as DVC records them, no store read; None is unknown."""
+    if not out.hash_info and out.stage.is_repo_import:
+        with source_of_import(out, root) as source:
+            path = posixpath.normpath(str(out.stage.deps[0].def_path))
+            outs, part = outputs_of(source, str(source.root_dir), path, key)
+            if part:
+                return _pinned(out), None, None
+            sizes = [size_of(each, str(source.root_dir), key) for each in outs]
+        return _pinned(out), added_up([size for _, size, _ in sizes]), added_up([files for _, _, files in sizes])
+    recorded = out.stage.deps[0] if not out.hash_info and out.stage.is_import else out
+    if not recorded.hash_info:
+        raise ParameterError(
+            [f"{key}: DVC records no hash of {str(out)!r}; allowed is data that dvc add or dvc repro has stored"]
+        )
+    meta, size = recorded.meta, recorded.meta.size or None
+    if out.files:
+        size = added_up([file.get("size") for file in out.files])
+    files = len(out.files) if out.files else meta.nfiles if recorded.hash_info.isdir else 1
+    return str(recorded.hash_info.value), size, files
+
+
+def added_up(sizes: list[int | None]) -> int | None:
+    """The sum; None where one of them is unknown."""
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _pinned(out: Any) -> str:
+    """What stands for the version of an import of which DVC has no hash: where it comes from never changes."""
+    dependency = out.stage.deps[0]
+    return f"{dependency.def_repo.get('rev_lock')}:{dependency.def_path}"
+
+
+def _imported(out: Any, root: str, key: str) -> Origin:
+    """dvc push leaves imported files out: the stores of the repository that they come from have them."""
+    with source_of_import(out, root) as source:
+        path = posixpath.normpath(str(out.stage.deps[0].def_path))
+        top = str(source.root_dir)
+        outs, part = outputs_of(source, top, path, key)
+        entries: list[Entry] = []
+        sizes: list[int | None] = []
+        notes: tuple[str, ...] = ()
+        for each in outs:
+            origin = origin_of(source, each, top, None, key)
+            inside = posixpath.relpath(str(each.fs_path), posixpath.join(top, path)) if len(outs) > 1 else ""
+            entries += within(origin.entries, part, "" if inside == "." else inside)
+            sizes.append(origin.bytes)
+            notes += origin.notes
+    size = (out.meta.size if out.hash_info else None) or (None if part else added_up(sizes))
+    return Origin(sorted(entries), str(out.hash_info.value) if out.hash_info else _pinned(out), size, None, notes)
+
+
+def _listed_by_dvc(present: Any, out: Any, remote: str | None) -> Origin:
+    """The .dvc or dvc.lock file lists each file, as it does for cloud-versioned remotes."""
+    url = None if any(_cloud(file).get("version_id") for file in out.files) else _object_urls(present, out, remote)
+    entries = []
+    for file in sorted(out.files, key=lambda file: str(file["relpath"])):
+        cloud = _cloud(file)
+        place = url(file["md5"]) if url else _versioned_url(present, out, remote, file["relpath"], cloud)
+        entries.append(Entry(file["relpath"], file["md5"], file.get("size"), place))
+    version = str(out.hash_info.value) if out.hash_info else version_of(entries)
+    return Origin(entries, version, out.meta.size or added_up([entry.bytes for entry in entries]))
+
+
+def _cloud(file: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a cloud-versioned remote has given a file of a list."""
+    return next(iter(file["cloud"].values())) if file.get("cloud") else file
+
+
+def _versioned_url(present: Any, out: Any, remote: str | None, inside: str, given: Any) -> str:
+    """Where a cloud-versioned remote keeps a file: under its own name, each version by its id."""
+    name = remote or out.remote or (given.get("remote") if isinstance(given, Mapping) else given.remote)
+    store = store_config(present, name)
+    version_id = given.get("version_id") if isinstance(given, Mapping) else given.version_id
+    if not version_id:
+        raise RetrainingError(f"{out}: {inside or 'it'} was never pushed to {store['name']!r}; dvc push does")
+    _, parts = out.index_key
+    return f"{posixpath.join(str(store['url']), *parts, inside).rstrip('/')}?versionId={quote(version_id, safe='')}"
+
+
+def _at_its_source(out: Any) -> Origin:
+    """What `dvc import-url --no-download` names: it is nowhere but at its address, and has no hash before it is read.
+
+    Names, sizes and what the address gives each file must be those that DVC has noted.
+    """
+    noted = out.stage.deps[0]
+    fs, top = noted.fs, noted.fs_path
+    try:
+        found = fs.find(top, detail=True) if noted.hash_info.isdir else {top: fs.info(top)}
+        if not isinstance(found, dict):  # a folder has no answer for all at once
+            found = {name: fs.info(name) for name in fs.find(top)}
+    except FileNotFoundError as error:
+        raise RetrainingError(f"{out}: {noted} is not there any more") from error
+    entries = sorted(
+        Entry(
+            "" if name == top else posixpath.relpath(name, top),
+            "",
+            info.get("size"),
+            str(fs.unstrip_protocol(name)),
+            str(info.get("etag") or info.get("ETag") or info.get("mtime") or "").strip('"'),
+        )
+        for name, info in found.items()
+    )
+    etags = version_of(entries, "etag") if noted.hash_info.isdir else entries[0].etag
+    sizes = [entry.bytes for entry in entries]
+    is_other = noted.meta.nfiles not in (None, len(entries)) or noted.meta.size not in (None, added_up(sizes))
+    by_etag = fs.protocol != "local" and all(entry.etag for entry in entries)
+    if is_other or (by_etag and etags != noted.hash_info.value):
+        raise RetrainingError(f"{out}: {noted} is not what was imported any more; dvc update takes what is there now")
+    notes = (f"{out} was never downloaded by DVC, which has no hashes of it: they are taken at its first read",)
+    return Origin(entries, str(noted.hash_info.value), noted.meta.size or added_up(sizes), None, notes)
+
+
+def _object_urls(present: Any, out: Any, remote: str | None) -> Callable[[str], str]:
+    """Where objects of a set are read from: the remote, or DVC's own cache for a set that was never pushed.
+
+    DVC pushes the listing of a folder after all of its files, so that the listing tells whether a set was pushed.
+    """
+    cache = _cache_url(present, out)
+    if cache and remote is None and not present.config["core"].get("remote") and not out.remote:
+        return cache
+    store = store_config(present, remote or out.remote)
+    if store.get("version_aware") or store.get("worktree"):
+        if cache:
+            return cache
+        raise RetrainingError(f"{out}: it was never pushed to {store['name']!r}; dvc push does")
+    top = str(store["url"]).rstrip("/")
+    folder = top if out.hash_info and out.hash_info.name == LEGACY_HASH else posixpath.join(top, "files", "md5")
+
+    def url(version: str) -> str:
+        return f"{folder}/{object_name(version)}"
+
+    return cache if cache and not exists(url(str(out.hash_info.value))) else url
+
+
+def _cache_url(present: Any, out: Any) -> Callable[[str], str] | None:
+    """Where DVC's cache holds objects, if it has this set."""
+    cache = present.cache.local
+    if cache is None or not out.hash_info or not Path(cache.oid_to_path(str(out.hash_info.value))).exists():
+        return None
+    return lambda version: str(cache.oid_to_path(version))
+
+
+def within(entries: list[Entry], part: str, below: str = "") -> list[Entry]:
+    """The files of a part of a set, by their paths in it ("" for the part itself, if it is a file), put `below`."""
+    chosen = [
+        entry._replace(path=entry.path[len(part) :].lstrip("/"))
+        for entry in entries
+        if not part or entry.path == part or entry.path.startswith(f"{part}/")
+    ]
+    return [entry._replace(path=posixpath.join(below, entry.path).rstrip("/")) for entry in chosen]
