@@ -117,6 +117,20 @@ class _Hashed:
         return content
 
 
+def hash_object(url: str, name: str) -> tuple[str, int]:
+    """The md5 of an object of which no hash is known, and its bytes. Raises `RetrainingError`."""
+
+    def stream() -> tuple[str, int]:
+        filesystem, path = open_url(url)
+        with filesystem.open(path, "rb") as file:
+            source = _Hashed(file)
+            while source.read(BLOCK_BYTES):
+                pass
+        return source.digest.hexdigest(), source.bytes_read
+
+    return _persistently(stream, url, name)
+
+
 def hash_file(path: Path) -> str | None:
     """The md5 of a file; None when it is not there."""
     try:
