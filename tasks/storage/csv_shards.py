@@ -132,7 +132,9 @@ class CsvTexts:
             row = self._ragged[0]
             values = f"{row.actual_columns} value{'s' * (row.actual_columns != 1)}"
             hint = f"; {COMMAS_HINT}" if row.expected_columns == 1 else ""
-            return f"row {row.number + self._rows_before} has {values} where the header names {row.expected_columns}{hint}"
+            return (
+                f"row {row.number + self._rows_before} has {values} where the header names {row.expected_columns}{hint}"
+            )
         said = " ".join(str(error).split())
         if "Empty CSV file" in said:
             return "it is empty; allowed are files with a header line"

@@ -1,7 +1,7 @@
 """PNG and JPEG images: their shapes, their pixels, and packs of them, which are what a folder of images is staged as.
 
-A pack is an uncompressed tar file of the images as they are, whose bytes depend on nothing but them and their names: one
-of the same images has the same hash everywhere. Its images' classes are the first folders of their names.
+A pack is an uncompressed tar file of the images as they are, whose bytes depend on nothing but them and their names:
+one of the same images has the same hash everywhere. Its images' classes are the first folders of their names.
 """
 
 from __future__ import annotations

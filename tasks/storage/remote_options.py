@@ -1,9 +1,9 @@
 """DVC's settings of a remote in the terms of whoever opens stores here: all of them texts.
 
 S3: `endpoint`, `region`, `access_key_id`, `secret_access_key`, `session_token`, `profile`, `credentials_file`,
-`config_file`, `anonymous` ("true"). HTTP, WebDAV: `user`, `password`, `auth` (basic, digest or custom), `header` and
-`token`. SSH and SFTP: `user`, `password`, `port`, `keyfile`, `passphrase`. All: `verify` ("false", or a file of
-certificates), `timeout` (seconds). Of other kinds of remotes the settings keep DVC's names.
+`config_file`, `anonymous` ("true"). HTTP: `user`, `password`, `auth_header`. Both: `ssl_verify` ("false", or a file of
+certificates), `connect_timeout` and `read_timeout` (seconds). SSH and SFTP, as fsspec has them: `username`, `password`,
+`port`, `key_filename`, `passphrase`, `timeout`. Of other kinds of remotes the settings keep DVC's names.
 """
 
 from __future__ import annotations
@@ -22,24 +22,23 @@ _S3 = {
     "credentialpath": "credentials_file",
     "configpath": "config_file",
     "allow_anonymous_login": "anonymous",
-    "ssl_verify": "verify",
-    "read_timeout": "timeout",
+    "ssl_verify": "ssl_verify",
+    "connect_timeout": "connect_timeout",
+    "read_timeout": "read_timeout",
 }
 _HTTP = {
     "user": "user",
     "password": "password",
-    "auth": "auth",
-    "custom_auth_header": "header",
-    "token": "token",
-    "ssl_verify": "verify",
-    "read_timeout": "timeout",
-    "timeout": "timeout",
+    "custom_auth_header": "auth_header",
+    "ssl_verify": "ssl_verify",
+    "connect_timeout": "connect_timeout",
+    "read_timeout": "read_timeout",
 }
 _SSH = {
-    "user": "user",
+    "user": "username",
     "password": "password",
     "port": "port",
-    "keyfile": "keyfile",
+    "keyfile": "key_filename",
     "passphrase": "passphrase",
     "timeout": "timeout",
 }
@@ -47,8 +46,6 @@ _NAMES = {
     "s3": _S3,
     "http": _HTTP,
     "https": _HTTP,
-    "webdav": _HTTP,
-    "webdavs": _HTTP,
     "ssh": _SSH,
     "sftp": _SSH,
 }
@@ -61,7 +58,7 @@ _OF_DVC_ALONE = {
 def options_of(config: Mapping[str, Any]) -> dict[str, str]:
     """The options that open the store of a remote's settings; what is turned off or empty is left out.
 
-    `verify` of DVC's own is whether it hashes what it downloads, and `ssl_verify` whether it trusts any server.
+    DVC's own `verify` is whether it hashes what it downloads; here everything is.
     """
     scheme = urlsplit(str(config["url"])).scheme
     names = _NAMES.get(scheme)
@@ -70,7 +67,7 @@ def options_of(config: Mapping[str, Any]) -> dict[str, str]:
         if key in _OF_DVC_ALONE or value in (None, "") or (value is True and key == "ssl_verify"):
             continue
         name = key if names is None else names.get(key)
-        if name is None or (value is False and name != "verify"):
+        if name is None or (value is False and name != "ssl_verify"):
             continue
         options[name] = str(value).lower() if isinstance(value, bool) else str(value)
     if scheme == "s3" and config.get("use_ssl") is False and "endpoint" not in options:

@@ -17,9 +17,7 @@ def find_in_table(name: str, table: Any, label: str, trains: Trains) -> FoundSha
         _column(field, table.column(index), None if field.name == label else training)
         for index, field in enumerate(table.schema)
     )
-    labels, missing_labels = (
-        labels_in(table.column(label)) if label in table.column_names else (None, 0)
-    )
+    labels, missing_labels = labels_in(table.column(label)) if label in table.column_names else (None, 0)
     return FoundShard(name, None, table.num_rows, columns, labels, missing_labels)
 
 

@@ -235,7 +235,9 @@ def test_a_csv_shard_that_the_store_has_damaged_or_lost_is_not_taken_for_a_fault
         measured(root)
 
 
-def test_measuring_keeps_nothing_of_the_data_and_reads_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_keeps_nothing_of_the_data_and_reads_in_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(csv_shards, "BLOCK_BYTES", 256)
     root = make_repository(tmp_path, mine={"a.csv": GOOD})
     before = sorted(file for file in root.rglob("*") if file.is_file())

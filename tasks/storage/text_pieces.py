@@ -1,5 +1,5 @@
-"""Text files of any size as pieces of bounded size, cut where lines end: what one large CSV or JSON lines file is staged
-as. Where the cuts are depends on nothing but the bytes of the file."""
+"""Text files of any size as pieces of bounded size, cut where lines end: what one large CSV or JSON lines file is
+staged as. Where the cuts are depends on nothing but the bytes of the file."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _cut(held: bytearray, wanted: int, quotes: bool) -> int | None:
     if not quotes:
         return None if stop < 0 or stop + 1 >= len(held) else stop + 1
     opened, counted = 0, 0
-    while 0 <= stop and stop + 1 < len(held):
+    while stop >= 0 and stop + 1 < len(held):
         opened += held.count(b'"', counted, stop)
         counted = stop
         if opened % 2 == 0:

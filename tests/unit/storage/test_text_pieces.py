@@ -1,4 +1,4 @@
-"""Large text files in pieces: every row once, each piece readable by itself, the same cuts whatever is read at a time."""
+"""Large text files in pieces: every row once, each piece readable by itself, the same cuts every time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import io
 
 import pytest
 
-from tasks.storage import pieces
-from tasks.storage.pieces import pieces_of
+from tasks.storage import text_pieces
+from tasks.storage.text_pieces import pieces_of
 
 HEADER = b"id,text\n"
 CSV = HEADER + b"".join(b'%d,"line %d\nand more, ""quoted"""\n' % (row, row) for row in range(200))
@@ -20,7 +20,7 @@ LINES = b"".join(b'{"id": %d, "text": "a \\" b"}\n' % row for row in range(200))
 def test_pieces_of_a_csv_file_have_its_header_and_every_row_once(
     piece_bytes: int, read_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "READ_BYTES", read_bytes)
+    monkeypatch.setattr(text_pieces, "READ_BYTES", read_bytes)
     cut = list(pieces_of("a.csv", io.BytesIO(CSV), True, piece_bytes))
     assert all(piece.startswith(HEADER) for piece in cut)
     assert HEADER + b"".join(piece.removeprefix(HEADER) for piece in cut) == CSV
@@ -28,7 +28,7 @@ def test_pieces_of_a_csv_file_have_its_header_and_every_row_once(
     longest_row = 40
     assert all(len(piece) <= len(HEADER) + piece_bytes + longest_row for piece in cut)
     assert len(cut) >= len(CSV) // (piece_bytes + len(HEADER) + longest_row)
-    monkeypatch.setattr(pieces, "READ_BYTES", 501)
+    monkeypatch.setattr(text_pieces, "READ_BYTES", 501)
     assert list(pieces_of("a.csv", io.BytesIO(CSV), True, piece_bytes)) == cut
 
 
@@ -57,7 +57,7 @@ def test_compressed_files_are_cut_by_what_they_hold() -> None:
 
 
 def test_a_quote_that_is_never_closed_does_not_make_one_endless_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "LONGEST_ROW_BYTES", 500)
+    monkeypatch.setattr(text_pieces, "LONGEST_ROW_BYTES", 500)
     content = HEADER + b'0,"open\n' + b"1,plain\n" * 1000
     cut = list(pieces_of("a.csv", io.BytesIO(content), True, 100))
     assert HEADER + b"".join(piece.removeprefix(HEADER) for piece in cut) == content
