@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 
 _CACHE = ("inactive_file", "active_file")
+_CACHE_OF_ALL = ("total_inactive_file", "total_active_file")
 
 # Kernels write "no limit" of version 1 as a number near 2**63.
 NO_LIMIT = 1 << 60
@@ -59,7 +60,7 @@ def _group_rooms(root: Path) -> list[int]:
             base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", _CACHE)
         elif "memory" in controllers.split(","):
             base = root / "sys/fs/cgroup/memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", tuple(f"total_{name}" for name in _CACHE))
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", _CACHE_OF_ALL)
         else:
             continue
         group = base / path.lstrip("/")
