@@ -6,12 +6,8 @@ import posixpath
 from collections.abc import Sequence
 
 from tasks.errors import ParameterError
-from tasks.storage.csv_shards import CSV_SUFFIXES
-from tasks.storage.images import IMAGE_SUFFIXES
-from tasks.storage.json_lines import JSON_SUFFIXES
+from tasks.storage.suffixes import SHARD_SUFFIXES, is_image
 
-PARQUET_SUFFIXES = (".parquet", ".pq")
-SHARD_SUFFIXES = (*PARQUET_SUFFIXES, *CSV_SUFFIXES, *JSON_SUFFIXES)
 ALLOWED = "Parquet, CSV and JSON lines files, or images in one folder a class"
 
 _NO_DATA_STEMS = {"readme", "license", "licence", "copying", "notice", "changelog", "citation", "authors", "makefile"}
@@ -39,7 +35,7 @@ def data_among(files: Sequence[str], path: str, key: str) -> tuple[list[str], tu
     left_out = [file for file in files if is_plainly_no_data(file)]
     rest = [file for file in files if not is_plainly_no_data(file)]
     tables = [file for file in rest if file.lower().endswith(SHARD_SUFFIXES)]
-    images = [file for file in rest if file.lower().endswith(IMAGE_SUFFIXES)]
+    images = [file for file in rest if is_image(file)]
     data = tables or images
     if not data:
         raise ParameterError(

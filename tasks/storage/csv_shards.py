@@ -20,7 +20,6 @@ from pyarrow import csv
 from tasks.records import Schema
 from tasks.storage.found import FoundColumn, FoundShard, Kind, TextCounter, Trains
 
-CSV_SUFFIXES = (".csv", ".csv.gz")
 HEADER_HINT = "is the header line missing?"
 COMMAS_HINT = "are its values separated by commas?"
 BLOCK_BYTES = 4 << 20
@@ -32,10 +31,6 @@ MISSING = (
 )  # fmt: skip
 _UNREADABLE = (ValueError, EOFError, gzip.BadGzipFile, zlib.error)
 _TYPES = {"integer": pa.int64(), "uint8": pa.int64(), "float": pa.float64()}
-
-
-def is_csv(name: str) -> bool:
-    return name.lower().endswith(CSV_SUFFIXES)
 
 
 def find_in_csv(name: str, source: Any, label: str, trains: Trains, rows_before: int = 0) -> FoundShard:

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from tasks.errors import RetrainingError
 from tasks.records import Column, Schema
-from tasks.storage.csv_shards import is_csv, read_csv
+from tasks.storage.csv_shards import read_csv
 from tasks.storage.found import is_text
-from tasks.storage.images import decode_images, is_pack, read_pack
-from tasks.storage.json_lines import is_json_lines, read_json_lines
+from tasks.storage.images import decode_images, read_pack
+from tasks.storage.json_lines import read_json_lines
 from tasks.storage.samples import Samples
+from tasks.storage.suffixes import is_csv, is_json_lines, is_pack
 
 LABEL_TYPES = {"integer": pa.int64(), "string": pa.string(), "boolean": pa.bool_(), "float": pa.float64()}
 

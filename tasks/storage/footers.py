@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.storage.found import FoundColumn, FoundShard, TextCounter, Texts, Trains
-from tasks.storage.images import as_size, is_image, shape_of
+from tasks.storage.images import as_size, shape_of, starts_as_image
 from tasks.storage.tables import is_list, kind_of, labels_in
 
 BATCH_ROWS = 65_536
@@ -77,7 +77,7 @@ def _image(field: Any, source: Any, metadata: Any) -> FoundColumn | None:
     file = pq.ParquetFile(source, buffer_size=PAGE_BYTES, pre_buffer=False)
     values = next(file.iter_batches(1, columns=[path], use_threads=False)).column(0)
     first = (values.field("bytes") if path != field.name else values)[0].as_py()
-    if first is None or not is_image(first):
+    if first is None or not starts_as_image(first):
         return None
     shape = shape_of(first)
     _, missing = _leaf(path, metadata)

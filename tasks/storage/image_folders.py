@@ -15,8 +15,9 @@ from tasks.errors import ParameterError
 from tasks.records import Shard
 from tasks.storage.converted import Piece, PieceStore
 from tasks.storage.found import FoundColumn, FoundShard
-from tasks.storage.images import IMAGE_COLUMN, PACK_SUFFIX, as_size, class_of, pack, pixels_of, shape_of
+from tasks.storage.images import IMAGE_COLUMN, as_size, class_of, pack, pixels_of, shape_of
 from tasks.storage.store import read_object
+from tasks.storage.suffixes import PACK_SUFFIX
 from tasks.storage.transfer import StoredObject
 
 PACK_BYTES = 16 << 20

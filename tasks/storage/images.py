@@ -15,20 +15,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
-PACK_SUFFIX = ".images.tar"
 IMAGE_COLUMN = "image"
 _STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 _GREY = ("1", "L", "I;16", "LA")
 
 
-def is_image(content: bytes) -> bool:
+def starts_as_image(content: bytes) -> bool:
     """Whether bytes begin as those of a PNG or JPEG file do."""
     return content.startswith(_STARTS)
-
-
-def is_pack(name: str) -> bool:
-    return name.endswith(PACK_SUFFIX)
 
 
 def shape_of(content: bytes) -> tuple[int, int, int]:

@@ -16,12 +16,6 @@ from pyarrow import json
 from tasks.storage.found import FoundShard, Trains
 from tasks.storage.tables import find_in_table
 
-JSON_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
-
-
-def is_json_lines(name: str) -> bool:
-    return name.lower().endswith(JSON_SUFFIXES)
-
 
 def find_in_json_lines(name: str, content: bytes, label: str, trains: Trains, lines_before: int = 0) -> FoundShard:
     """What JSON lines hold; `bytes` is left open. Raises `ValueError` with what is wrong and in which line."""

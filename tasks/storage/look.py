@@ -17,14 +17,14 @@ from typing import Any
 from tasks.errors import ParameterError, RetrainingError
 from tasks.records import Manifest, Shard
 from tasks.storage.converted import Piece, PieceStore
-from tasks.storage.csv_shards import find_in_csv, is_csv
+from tasks.storage.csv_shards import find_in_csv
 from tasks.storage.first_read import with_hashes
 from tasks.storage.footers import find_in_parquet
 from tasks.storage.found import FoundColumn, FoundShard, Trains
 from tasks.storage.image_folders import look_into_images
-from tasks.storage.images import IMAGE_SUFFIXES
-from tasks.storage.json_lines import find_in_json_lines, is_json_lines
+from tasks.storage.json_lines import find_in_json_lines
 from tasks.storage.store import open_url, stream_object
+from tasks.storage.suffixes import is_csv, is_image, is_json_lines
 from tasks.storage.text_pieces import PIECE_BYTES, pieces_of
 from tasks.storage.transfer import StoredObject, stored
 
@@ -42,7 +42,7 @@ def look_into(manifest: Manifest, label: str, trains: Callable[[str], Trains], k
     manifest = with_hashes(manifest, root)
     pieces = PieceStore(root)
     items = [(stored(manifest, shard), shard) for shard in manifest.shards]
-    if manifest.shards[0].path.lower().endswith(IMAGE_SUFFIXES):
+    if is_image(manifest.shards[0].path):
         return look_into_images(items, label, manifest.path, key, pieces)
 
     def look(each: tuple[StoredObject, Shard]) -> Looked:

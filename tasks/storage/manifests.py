@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from hashlib import md5
 from pathlib import Path
 
-from tasks.record_files import read_record, write_record
 from tasks.records import Capacity, Manifest
 
 FORMAT = "1"
@@ -55,8 +54,10 @@ def capacity_of(
 
 def _read(root: str, data_path: str, rev: str | None, remote: str | None) -> Manifest | None:
     file = _file(root, data_path, rev, remote)
-    if file is None:
+    if file is None or not file.exists():
         return None
+    from tasks.record_files import read_record  # without a manifest this would only take time
+
     try:
         kept = read_record(file, _Kept)
     except (OSError, ValueError):
@@ -76,6 +77,8 @@ def _keep(manifest: Manifest, root: str, data_path: str, rev: str | None, remote
     ):
         return
     files = [] if rev else [str(Path(root, name)) for name in manifest.recorded_in]
+    from tasks.record_files import write_record  # as above
+
     try:
         write_record(file, _Kept(_hashes(root, [*files, *_settings(root)]), manifest))
     except OSError:  # a project that can't be written to does without

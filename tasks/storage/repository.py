@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dvc.config import ConfigError
+from dvc.dvcfile import load_file
 from dvc.exceptions import DvcException, NotDvcRepoError, OutputNotFoundError
 from dvc.fs import GitFileSystem, get_fs_config
 from dvc.repo import Repo
@@ -92,6 +93,10 @@ def outputs_of(repo: Repo, top: str, path: str, key: str) -> tuple[list[Any], st
     """
     parts = path.split("/")
     for length in range(len(parts), 0, -1):
+        own = _in_its_own_file(repo, posixpath.join(top, *parts[:length]))
+        if own is not None:
+            return [own], "/".join(parts[length:])
+    for length in range(len(parts), 0, -1):
         try:
             found = repo.find_outs_by_path(posixpath.join(top, *parts[:length]))
         except OutputNotFoundError:
@@ -104,6 +109,14 @@ def outputs_of(repo: Repo, top: str, path: str, key: str) -> tuple[list[Any], st
         return below, ""
     tracked = [posixpath.relpath(out.fs_path, top) for out in local]
     raise untracked(path, tracked, key)
+
+
+def _in_its_own_file(repo: Repo, path: str) -> Any | None:
+    """The output of a .dvc file beside it. Asking for it by its path would make DVC read all that it tracks first."""
+    file = f"{path}.dvc"
+    if not repo.fs.isfile(file):
+        return None
+    return next((out for out in load_file(repo, file).stage.outs if str(out.fs_path) == path), None)
 
 
 def untracked(path: str, tracked: list[str], key: str) -> ParameterError:

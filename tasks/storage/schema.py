@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from tasks.errors import ParameterError
 from tasks.records import Column, Schema
-from tasks.storage.csv_shards import HEADER_HINT, is_csv
+from tasks.storage.csv_shards import HEADER_HINT
 from tasks.storage.found import MOST_CATEGORIES, FoundColumn, FoundShard
+from tasks.storage.suffixes import is_csv
 
 LEAST_IMAGE = 16
 """A lone list of fewer numbers is no image, even if their number is a square."""
