@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tasks.parent_death import die_with_parent
 from tests.support.loopback import free_port
 from tests.support.partial_content import saying_206
 
@@ -120,6 +121,8 @@ def _running(command: Sequence[str], address_flag: str) -> Iterator[tuple[int, i
             stderr=subprocess.DEVNULL,
             env={name: value for name, value in os.environ.items() if not name.startswith(("RCLONE_", "AWS_"))},
             start_new_session=True,
+            # Also where a test is killed. Whoever starts a server from a thread keeps that thread.
+            preexec_fn=die_with_parent,
         )
         try:
             deadline = time.monotonic() + START_SECONDS
