@@ -11,7 +11,9 @@ from tasks.config import Params
 from tasks.journal import Journal
 from tasks.records import Measurement, Run, StoragePlan
 from tasks.storage.nodes import absolute_nodes, check_writable
+from tasks.storage.opening import open_store
 from tasks.storage.repository import cache_folder
+from tasks.storage.store_options import given_options
 from tasks.storage.transfer import fetch_set
 
 PROGRESS_SECONDS = 0.2
@@ -27,7 +29,8 @@ def fetch_data(params: Params, run: Run, measurement: Measurement, plan: Storage
         list(pool.map(check_writable, nodes))
     if plan.mode == "distributed":
         return
-    fetch_set(measurement.manifest, Path(cache_folder(run.root)), _Progress(Journal(run.journal)))
+    open_store(params, run.root)
+    fetch_set(measurement.manifest, Path(cache_folder(run.root)), _Progress(Journal(run.journal)), given_options())
 
 
 class _Progress:

@@ -16,7 +16,8 @@ from tasks.errors import RetrainingError
 from tasks.record_files import read_record, write_record
 from tasks.records import Manifest, Shard
 from tasks.storage.listing import Entry, version_of
-from tasks.storage.store import hash_object
+from tasks.storage.store_options import given_options
+from tasks.storage.transfer import StoredObject, hash_object
 
 CONNECTIONS = 16
 
@@ -55,7 +56,7 @@ def _hashed(shard: Shard, name: str, folder: Path) -> Shard:
     try:
         known = read_record(file, _Hash)
     except (OSError, ValueError):
-        known = _Hash(*hash_object(shard.url, name))
+        known = _Hash(*hash_object(StoredObject(name, shard.url, ""), given_options()))
         if shard.bytes not in (None, known.bytes):
             raise RetrainingError(f"{name}: DVC noted {shard.bytes:,} bytes, and it has {known.bytes:,}") from None
         write_record(file, known)

@@ -16,9 +16,9 @@ from tasks.records import Shard
 from tasks.storage.converted import Piece, PieceStore
 from tasks.storage.found import FoundColumn, FoundShard
 from tasks.storage.images import IMAGE_COLUMN, as_size, class_of, pack, pixels_of, shape_of
-from tasks.storage.store import read_object
+from tasks.storage.store_options import given_options
 from tasks.storage.suffixes import PACK_SUFFIX
-from tasks.storage.transfer import StoredObject
+from tasks.storage.transfer import StoredObject, read_verified
 
 PACK_BYTES = 16 << 20
 """A pack is closed with the image that brings it to so many bytes."""
@@ -67,10 +67,11 @@ def _packed(ordered: Sequence[tuple[StoredObject, Shard]], path: str, key: str, 
 
 def _read_in_order(ordered: Sequence[tuple[StoredObject, Shard]]) -> Iterator[tuple[str, bytes]]:
     """The images, verified; only so many at once are in memory."""
+    options = given_options()
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="images") as pool:
         for start in range(0, len(ordered), READ_AT_ONCE):
             some = ordered[start : start + READ_AT_ONCE]
-            contents = pool.map(lambda each: read_object(each[0].url, each[0].version, each[0].name), some)
+            contents = pool.map(lambda each: read_verified(each[0], options), some)
             for (_, shard), content in zip(some, contents, strict=True):
                 yield shard.path, bytes(content)
 

@@ -14,6 +14,7 @@ from tasks.storage.listing import object_name
 from tasks.storage.order import Orders
 from tasks.storage.samples import Samples, in_blocks
 from tasks.storage.split import Parts
+from tasks.storage.store_options import given_options
 from tasks.storage.transfer import fetch_objects, stored
 
 THREADS = 4
@@ -27,7 +28,7 @@ def read_cached(manifest: Manifest, index: int, cache: Path) -> bytes:
         content = file.read_bytes()
         if md5(content).hexdigest() == item.version:
             return content
-    fetch_objects([item], cache)
+    fetch_objects([item], cache, given_options())
     return file.read_bytes()
 
 

@@ -23,10 +23,13 @@ from tasks.storage.footers import find_in_parquet
 from tasks.storage.found import FoundColumn, FoundShard, Trains
 from tasks.storage.image_folders import look_into_images
 from tasks.storage.json_lines import find_in_json_lines
-from tasks.storage.store import open_url, stream_object
+from tasks.storage.place_errors import one_line
+from tasks.storage.places import MissingError, locate
+from tasks.storage.range_file import RangeFile
+from tasks.storage.store_options import given_options
 from tasks.storage.suffixes import is_csv, is_image, is_json_lines
 from tasks.storage.text_pieces import PIECE_BYTES, pieces_of
-from tasks.storage.transfer import StoredObject, stored
+from tasks.storage.transfer import StoredObject, stored, stream_verified
 
 CONNECTIONS = 16
 Looked = list[tuple[Shard, FoundShard]]
@@ -57,14 +60,12 @@ def look_into(manifest: Manifest, label: str, trains: Callable[[str], Trains], k
 
 def _in_parquet(item: StoredObject, label: str, trains: Trains) -> FoundShard:
     try:
-        filesystem, path = open_url(item.url)
-        with filesystem.open(path, "rb", cache_type="none") as file:
-            return replace(find_in_parquet(item.name, file, label, trains), bytes=file.size)
-    except FileNotFoundError as error:
-        raise RetrainingError(f"{item.name}: the source store has no such object: {item.url}") from error
+        file = RangeFile(*locate(item.url, given_options()))
+        return replace(find_in_parquet(item.name, file, label, trains), bytes=file.size)
+    except MissingError as error:
+        raise RetrainingError(f"{item.name}: the source store has no such object: {error}") from error
     except (OSError, ValueError) as error:  # Arrow's errors are of these kinds
-        reason = " ".join(str(error).split())
-        raise RetrainingError(f"{item.name}: can't be read as Parquet from {item.url}: {reason}") from error
+        raise RetrainingError(f"{item.name}: can't be read as Parquet from {item.url}: {one_line(error)}") from error
 
 
 class _Text:
@@ -84,9 +85,7 @@ class _Text:
             found = self._in_pieces((self._pieces.read(piece) for piece in known), [])
         else:
             made: list[Piece] = []
-            found, size = stream_object(
-                self._item.url, self._item.version, self._item.name, lambda file: self._in_source(file, made)
-            )
+            found, size = stream_verified(self._item, given_options(), lambda file: self._in_source(file, made))
             if made and not isinstance(found, str):
                 self._pieces.note(source, made)
             elif not isinstance(found, str):

@@ -15,6 +15,7 @@ from tasks.storage.description import held_out_share
 from tasks.storage.found import FoundShard, Trains
 from tasks.storage.look import look_into
 from tasks.storage.manifests import manifest_of
+from tasks.storage.opening import open_store
 from tasks.storage.schema import agree
 from tasks.storage.split import TEST, TRAIN, VALIDATE, RowParts, parts_of_rows
 
@@ -27,6 +28,7 @@ def measure(params: Params, root: str) -> Measurement:
     Raises `ParameterError` for everything in them that training could trip over later.
     """
     data = params.data
+    open_store(params, root)
     training = manifest_of(root, data.path, data.rev, data.remote)
     test = None
     if data.test_path is not None:

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import md5
 from pathlib import Path
+from typing import Any
 
+import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from tasks.errors import ParameterError, RetrainingError
 from tasks.storage.leftovers import partial_name, remove_leftovers
 from tasks.storage.listing import object_name
-from tasks.storage.store import check, open_url
+from tasks.storage.store import check
+
+
+def open_url(url: str) -> tuple[Any, str]:
+    """The file system of a node's URL (or folder) and the path within it."""
+    filesystem, path = fsspec.core.url_to_fs(url)
+    return filesystem, path
 
 
 def absolute_nodes(nodes: Sequence[str], root: str) -> tuple[str, ...]:

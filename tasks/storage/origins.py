@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from tasks.errors import ParameterError, RetrainingError
 from tasks.storage.listing import Entry, object_name, parse_listing, version_of
+from tasks.storage.place_errors import one_line
+from tasks.storage.places import MissingError, locate
+from tasks.storage.remote_options import options_of
 from tasks.storage.repository import outputs_of, source_of_import, store_config
-from tasks.storage.store import exists, read_object
+from tasks.storage.transfer import StoredObject, read_verified
 
 LEGACY_HASH = "md5-dos2unix"
 """Files hashed by DVC 2 lie elsewhere in a store."""
@@ -52,11 +54,11 @@ def origin_of(present: Any, out: Any, root: str, remote: str | None, key: str) -
     size = out.meta.size or None
     if not out.hash_info.isdir and out.meta.version_id:
         return Origin([Entry("", version, size, _versioned_url(present, out, remote, "", out.meta))], version, size)
-    url = _object_urls(present, out, remote)
+    url, options = _objects(present, out, remote)
     if not out.hash_info.isdir:
         return Origin([Entry("", version, size, url(version))], version, size)
     try:
-        content = read_object(url(version), version, f"{out}: listing {version}")
+        content = bytes(read_verified(StoredObject(f"{out}: listing {version}", url(version), version), options))
     except RetrainingError as error:
         if out.stage.is_import:  # dvc import-url brings a set, but no store has it before dvc push
             raise RetrainingError(f"{error}; dvc push stores what dvc import-url has brought") from error
@@ -121,7 +123,7 @@ def _imported(out: Any, root: str, key: str) -> Origin:
 
 def _listed_by_dvc(present: Any, out: Any, remote: str | None) -> Origin:
     """The .dvc or dvc.lock file lists each file, as it does for cloud-versioned remotes."""
-    url = None if any(_cloud(file).get("version_id") for file in out.files) else _object_urls(present, out, remote)
+    url = None if any(_cloud(file).get("version_id") for file in out.files) else _objects(present, out, remote)[0]
     entries = []
     for file in sorted(out.files, key=lambda file: str(file["relpath"])):
         cloud = _cloud(file)
@@ -144,7 +146,7 @@ def _versioned_url(present: Any, out: Any, remote: str | None, inside: str, give
     if not version_id:
         raise RetrainingError(f"{out}: {inside or 'it'} was never pushed to {store['name']!r}; dvc push does")
     _, parts = out.index_key
-    return f"{posixpath.join(str(store['url']), *parts, inside).rstrip('/')}?versionId={quote(version_id, safe='')}"
+    return f"{posixpath.join(str(store['url']), *parts, inside).rstrip('/')}?versionId={version_id}"
 
 
 def _at_its_source(out: Any) -> Origin:
@@ -180,18 +182,19 @@ def _at_its_source(out: Any) -> Origin:
     return Origin(entries, str(noted.hash_info.value), noted.meta.size or added_up(sizes), None, notes)
 
 
-def _object_urls(present: Any, out: Any, remote: str | None) -> Callable[[str], str]:
-    """Where objects of a set are read from: the remote, or DVC's own cache for a set that was never pushed.
+def _objects(present: Any, out: Any, remote: str | None) -> tuple[Callable[[str], str], dict[str, str]]:
+    """Where objects of a set are read from, and with which options: the remote, or DVC's own cache for a set that was
+    never pushed.
 
     DVC pushes the listing of a folder after all of its files, so that the listing tells whether a set was pushed.
     """
     cache = _cache_url(present, out)
     if cache and remote is None and not present.config["core"].get("remote") and not out.remote:
-        return cache
+        return cache, {}
     store = store_config(present, remote or out.remote)
     if store.get("version_aware") or store.get("worktree"):
         if cache:
-            return cache
+            return cache, {}
         raise RetrainingError(f"{out}: it was never pushed to {store['name']!r}; dvc push does")
     top = str(store["url"]).rstrip("/")
     folder = top if out.hash_info and out.hash_info.name == LEGACY_HASH else posixpath.join(top, "files", "md5")
@@ -199,7 +202,21 @@ def _object_urls(present: Any, out: Any, remote: str | None) -> Callable[[str], 
     def url(version: str) -> str:
         return f"{folder}/{object_name(version)}"
 
-    return cache if cache and not exists(url(str(out.hash_info.value))) else url
+    options = options_of(store)
+    if cache and not _exists(url(str(out.hash_info.value)), options):
+        return cache, {}
+    return url, options
+
+
+def _exists(url: str, options: Mapping[str, str]) -> bool:
+    try:
+        place, path = locate(url, options)
+        place.size(path)
+    except MissingError:
+        return False
+    except (OSError, ValueError) as error:
+        raise RetrainingError(f"the source store can't be asked: {one_line(error)}") from error
+    return True
 
 
 def _cache_url(present: Any, out: Any) -> Callable[[str], str] | None:

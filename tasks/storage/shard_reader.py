@@ -16,8 +16,9 @@ from contextlib import nullcontext
 from tasks.decisions.shard_plan import place_shards
 from tasks.records import Manifest
 from tasks.storage.nodes import Node
-from tasks.storage.store import WrongObjectError, read_object
-from tasks.storage.transfer import stored
+from tasks.storage.store import WrongObjectError
+from tasks.storage.store_options import given_options
+from tasks.storage.transfer import read_verified, stored
 
 PAUSE_SECONDS = 5.0
 """How long a node that failed is not asked again."""
@@ -89,7 +90,7 @@ class ShardReader:
 
     def _from_store(self, index: int) -> bytes:
         item = stored(self._manifest, self._manifest.shards[index])
-        content = read_object(item.url, item.version, item.name)
+        content = bytes(read_verified(item, given_options()))
         with self._lock:
             self.bytes_from_store += len(content)
         return content

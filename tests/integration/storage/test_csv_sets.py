@@ -226,7 +226,7 @@ def test_a_column_of_ids_is_no_category(tmp_path: Path) -> None:
 def test_a_csv_shard_that_the_store_has_damaged_or_lost_is_not_taken_for_a_faulty_one(
     damage: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.storage.store.FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("tasks.storage.retries.FIRST_PAUSE_SECONDS", 0.0)
     root = make_repository(tmp_path, mine={"a.csv": GOOD})
     damage(root, measured(root).manifest.shards[0])
     with pytest.raises(
