@@ -16,6 +16,7 @@ import pytest
 
 from tasks.errors import RetrainingError
 from tasks.records import Manifest
+from tasks.storage import origins
 from tasks.storage.resolve import capacity, resolve, store_options
 from tasks.storage.transfer import read_verified, stored
 from tests.support.loopback import free_port
@@ -148,3 +149,28 @@ def test_the_options_of_the_store_are_those_of_its_remote(root: Path, endpoint: 
         "access_key_id": "id",
         "secret_access_key": "secret",
     }
+
+
+def test_a_store_that_only_dvc_opens_is_fetched_by_dvc(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 plays a kind of store that nothing here opens. What DVC brings is checked like all else."""
+    track_on(root, "plain", FILES)
+    subprocess.run(["rm", "-rf", root / ".dvc/cache"], check=True)
+    monkeypatch.setattr(origins, "OPENED_HERE", ())
+    monkeypatch.setattr(origins, "is_opened", lambda *_: False)
+    manifest = resolve(str(root), "mine", None, "plain")
+    assert {shard.path: Path(shard.url).read_bytes() for shard in manifest.shards} == FILES
+    config = root / ".dvc/config"
+    config.write_text(config.read_text() + f"['remote \"empty\"']\n    url = {tmp_path}/empty\n")
+    subprocess.run(["rm", "-rf", root / ".dvc/cache"], check=True)
+    with pytest.raises(RetrainingError, match="DVC has not fetched it from 'empty'"):
+        resolve(str(root), "mine", None, "empty")
+
+
+def track_on(root: Path, remote: str, files: dict[str, bytes]) -> None:
+    (root / "mine").mkdir()
+    for name, content in files.items():
+        (root / "mine" / name).write_bytes(content)
+    dvc(root, "add", "mine")
+    dvc(root, "push", "-r", remote)
