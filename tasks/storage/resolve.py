@@ -20,7 +20,7 @@ from tasks.storage.belonging import ALLOWED, data_among
 from tasks.storage.listing import Entry, version_of
 from tasks.storage.origins import Origin, added_up, origin_of, size_of, within
 from tasks.storage.remote_options import options_of
-from tasks.storage.repository import at_revision, open_repository, outputs_of, store_config, untracked
+from tasks.storage.repository import at_revision, open_repository, outputs_of, source_of_import, store_config, untracked
 
 _EMPTY_MD5 = md5(b"").hexdigest()
 
@@ -96,14 +96,29 @@ def capacity(
     )
 
 
-def store_options(root: str, remote: str | None = None) -> dict[str, str]:
+def store_options(
+    root: str, remote: str | None = None, data_path: str | None = None, rev: str | None = None
+) -> dict[str, str]:
     """How the store of a project is opened: endpoint, keys, user, password and the like, by the names that
     `tasks.storage.remote_options` lists. Secrets: not for files, journals or reports. Nothing where there is no remote.
+
+    With `data_path` it is the store of that set: of a `dvc import` that of the repository it comes from.
     """
-    with open_repository(root, "data.remote") as repo:
-        if remote is None and not repo.config["core"].get("remote"):
-            return {}
-        return options_of(store_config(repo, remote))
+    with open_repository(root, "data.path") as present:
+        if data_path is None:
+            return _options(present, remote)
+        with at_revision(present, root, rev) as (repo, top, _):
+            out = outputs_of(repo, top, _relative(root, data_path, "data.path"), "data.path")[0][0]
+            if out.stage.is_repo_import:
+                with source_of_import(out, root) as source:
+                    return _options(source, None)
+            return _options(present, remote or out.remote)
+
+
+def _options(repo: Any, remote: str | None) -> dict[str, str]:
+    if remote is None and not repo.config["core"].get("remote"):
+        return {}
+    return options_of(store_config(repo, remote))
 
 
 def _relative(root: str, data_path: str, key: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import RetrainingError
-from tasks.storage.resolve import capacity, resolve
+from tasks.storage.resolve import capacity, resolve, store_options
 from tests.support.repositories import commit, git, make_repository, tables, track
 
 FILES = tables(10, 7)
@@ -65,6 +65,21 @@ def test_an_import_is_read_from_the_stores_of_where_it_comes_from(
     assert (manifest.bytes, manifest.files) == (BYTES, 2)
     size = capacity(str(root), "got", rev)
     assert (size.version, size.bytes, size.files) == (manifest.version, BYTES, 2)
+
+
+def test_the_store_of_an_import_is_opened_with_the_settings_of_its_source(root: Path, source: Path) -> None:
+    config = source / ".dvc/config"
+    config.write_text(config.read_text().replace("../store", "s3://bucket/store") + "    endpointurl = http://host:1\n")
+    commit(source, "the store moves")
+    text = (source / "data/one.dvc").read_text()
+    version = text.split("md5: ")[1].split()[0]
+    lines = [
+        "frozen: true", "deps:", "- path: data/one", "  repo:", "    url: ../source",
+        f"    rev_lock: {git(source, 'rev-parse', 'HEAD')}", "outs:", f"- md5: {version}", "  hash: md5", "  path: got",
+    ]  # fmt: skip
+    (root / "got.dvc").write_text("\n".join(lines) + "\n")
+    assert store_options(str(root), None, "got") == {"endpoint": "http://host:1"}
+    assert store_options(str(root)) == {}
 
 
 @pytest.mark.usefixtures("source")
