@@ -323,12 +323,22 @@ def test_what_dvc_has_no_hash_of_is_hashed_once_and_held_to_it(tmp_path: Path) -
         taken(root, measurement, "local")
 
 
-def test_a_damaged_image_in_the_store_is_not_taken_for_a_faulty_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tasks.storage.store.FIRST_PAUSE_SECONDS", 0.0)
+def test_a_damaged_image_in_the_store_is_not_taken_for_a_faulty_one(tmp_path: Path) -> None:
     root = make_repository(tmp_path, mine={"cat/1.png": picture(1), "dog/2.png": picture(2)})
     for file in store_objects(root, picture(1)):
         overwrite(file, picture(1)[:50])
     with pytest.raises(RetrainingError, match=r"mine/cat/1\.png: can't be read .*expected the hash"):
         measured(root)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_a_key_that_only_the_end_of_a_large_file_has_is_missing_before(tmp_path: Path) -> None:
+    objects = [{"number": n, "kind": "ab"[n % 2]} | ({"rare": 1.5} if n >= 395 else {}) for n in range(400)]
+    root = make_repository(tmp_path, mine={"a.jsonl": lines(objects)})
+    measurement = measured(root)
+    assert len(measurement.manifest.shards) > 5
+    samples = taken(root, measurement, "local")
+    names = [column.name for column in measurement.schema.features]
+    numbers, rare = (samples.features[:, names.index(name)] for name in ("number", "rare"))
+    assert (np.isnan(rare) == (numbers < 395)).all()
+    assert len(numbers) > 300
