@@ -6,6 +6,7 @@ commit), and DVC's settings. What a manifest says never changes, so it is thrown
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -44,25 +45,38 @@ def capacity_of(
     root: str, data_path: str, rev: str | None = None, remote: str | None = None, key: str = "data.path"
 ) -> Capacity:
     """Version and size of a set: from its manifest if it is known, else from what git has of it. No store is read."""
-    kept = _read(root, data_path, rev, remote)
+    kept = _kept_json(root, data_path, rev, remote)
     if kept is not None:
-        return Capacity(kept.version, kept.bytes, kept.files, kept.unknown_because)
-    from tasks.storage.resolve import capacity  # as above
+        known = json.loads(kept)["manifest"]
+        return Capacity(known["version"], known["bytes"], known["files"], known["unknown_because"])
+    from tasks.storage.capacity import capacity  # as above
 
     return capacity(root, data_path, rev, remote, key)
 
 
 def _read(root: str, data_path: str, rev: str | None, remote: str | None) -> Manifest | None:
+    kept = _kept_json(root, data_path, rev, remote)
+    if kept is None:
+        return None
+    from pydantic import TypeAdapter  # takes longer to import than a size to read
+
+    try:
+        return TypeAdapter(_Kept).validate_json(kept).manifest
+    except ValueError:
+        return None
+
+
+def _kept_json(root: str, data_path: str, rev: str | None, remote: str | None) -> bytes | None:
+    """What is kept of a manifest, if all that it depends on is as it was."""
     file = _file(root, data_path, rev, remote)
     if file is None or not file.exists():
         return None
-    from tasks.record_files import read_record  # without a manifest this would only take time
-
     try:
-        kept = read_record(file, _Kept)
-    except (OSError, ValueError):
+        kept = file.read_bytes()
+        depends_on = json.loads(kept)["depends_on"]
+        return kept if depends_on == _hashes(root, list(depends_on)) else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return kept.manifest if kept.depends_on == _hashes(root, list(kept.depends_on)) else None
 
 
 def _keep(manifest: Manifest, root: str, data_path: str, rev: str | None, remote: str | None) -> None:

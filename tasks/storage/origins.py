@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tasks.errors import ParameterError, RetrainingError
+from tasks.storage.capacity import added_up, pinned
 from tasks.storage.listing import Entry, object_name, parse_listing, version_of
 from tasks.storage.place_errors import one_line
 from tasks.storage.places import MissingError, locate
@@ -72,39 +73,6 @@ def origin_of(present: Any, out: Any, root: str, remote: str | None, key: str) -
     return Origin(entries, version, size, url(version))
 
 
-def size_of(out: Any, root: str, key: str) -> tuple[str, int | None, int | None]:
-    """Version, bytes and files of an output as DVC records them, no store read; None is unknown."""
-    if not out.hash_info and out.stage.is_repo_import:
-        with source_of_import(out, root) as source:
-            path = posixpath.normpath(str(out.stage.deps[0].def_path))
-            outs, part = outputs_of(source, str(source.root_dir), path, key)
-            if part:
-                return _pinned(out), None, None
-            sizes = [size_of(each, str(source.root_dir), key) for each in outs]
-        return _pinned(out), added_up([size for _, size, _ in sizes]), added_up([files for _, _, files in sizes])
-    recorded = out.stage.deps[0] if not out.hash_info and out.stage.is_import else out
-    if not recorded.hash_info:
-        raise ParameterError(
-            [f"{key}: DVC records no hash of {str(out)!r}; allowed is data that dvc add or dvc repro has stored"]
-        )
-    meta, size = recorded.meta, recorded.meta.size or None
-    if out.files:
-        size = added_up([file.get("size") for file in out.files])
-    files = len(out.files) if out.files else meta.nfiles if recorded.hash_info.isdir else 1
-    return str(recorded.hash_info.value), size, files
-
-
-def added_up(sizes: list[int | None]) -> int | None:
-    """The sum; None where one of them is unknown."""
-    return None if None in sizes else sum(size for size in sizes if size is not None)
-
-
-def _pinned(out: Any) -> str:
-    """What stands for the version of an import of which DVC has no hash: where it comes from never changes."""
-    dependency = out.stage.deps[0]
-    return f"{dependency.def_repo.get('rev_lock')}:{dependency.def_path}"
-
-
 def _imported(out: Any, root: str, key: str) -> Origin:
     """dvc push leaves imported files out: the stores of the repository that they come from have them."""
     with source_of_import(out, root) as source:
@@ -121,7 +89,7 @@ def _imported(out: Any, root: str, key: str) -> Origin:
             sizes.append(origin.bytes)
             notes += origin.notes
     size = (out.meta.size if out.hash_info else None) or (None if part else added_up(sizes))
-    return Origin(sorted(entries), str(out.hash_info.value) if out.hash_info else _pinned(out), size, None, notes)
+    return Origin(sorted(entries), str(out.hash_info.value) if out.hash_info else pinned(out), size, None, notes)
 
 
 def _listed_by_dvc(present: Any, out: Any, remote: str | None) -> Origin:

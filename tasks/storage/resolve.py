@@ -7,18 +7,16 @@ listings, so one process resolves, with a site cache of its own, and hands the m
 
 from __future__ import annotations
 
-import json
-import os
 import posixpath
 from hashlib import md5
-from pathlib import Path
 from typing import Any
 
 from tasks.errors import ParameterError
-from tasks.records import Capacity, Manifest, Shard
+from tasks.records import Manifest, Shard
 from tasks.storage.belonging import ALLOWED, data_among
+from tasks.storage.capacity import added_up, relative_path, version_of_several
 from tasks.storage.listing import Entry, version_of
-from tasks.storage.origins import Origin, added_up, origin_of, size_of, within
+from tasks.storage.origins import Origin, origin_of, within
 from tasks.storage.remote_options import options_of
 from tasks.storage.repository import at_revision, open_repository, outputs_of, source_of_import, store_config, untracked
 
@@ -35,7 +33,7 @@ def resolve(
     unknown (None) unless DVC records them.
     Raises `ParameterError` for what isn't tracked or holds no data, `RetrainingError` for a store that lacks it.
     """
-    path = _relative(root, data_path, key)
+    path = relative_path(root, data_path, key)
     with open_repository(root, key) as present, at_revision(present, root, rev) as (repo, top, revision):
         outs, part = outputs_of(repo, top, path, key)
         origins = [origin_of(present, out, root, remote, key) for out in outs]
@@ -71,31 +69,6 @@ def resolve(
     )
 
 
-def capacity(
-    root: str, data_path: str, rev: str | None = None, remote: str | None = None, key: str = "data.path"
-) -> Capacity:
-    """Version, size and number of files of a set, from what git has of it: no store is read, nor need there be one.
-
-    Of a part of a tracked folder alone, whose size nothing in git tells, the store's listing is read.
-    """
-    path = _relative(root, data_path, key)
-    with open_repository(root, key) as present, at_revision(present, root, rev) as (repo, top, _):
-        outs, part = outputs_of(repo, top, path, key)
-        sizes = [] if part else [size_of(out, root, key) for out in outs]
-        names = [posixpath.relpath(str(out.fs_path), posixpath.join(top, path)) for out in outs]
-    if part:
-        found = resolve(root, data_path, rev, remote, key)
-        return Capacity(found.version, found.bytes, found.files, found.unknown_because)
-    versions = [version for version, _, _ in sizes]
-    size = added_up([size for _, size, _ in sizes])
-    return Capacity(
-        versions[0] if len(outs) == 1 else _version_of_several(names, versions),
-        size,
-        added_up([files for _, _, files in sizes]),
-        None if size is not None else f"DVC records no size of {path}",
-    )
-
-
 def store_options(
     root: str, remote: str | None = None, data_path: str | None = None, rev: str | None = None
 ) -> dict[str, str]:
@@ -108,7 +81,7 @@ def store_options(
         if data_path is None:
             return _options(present, remote)
         with at_revision(present, root, rev) as (repo, top, _):
-            out = outputs_of(repo, top, _relative(root, data_path, "data.path"), "data.path")[0][0]
+            out = outputs_of(repo, top, relative_path(root, data_path, "data.path"), "data.path")[0][0]
             if out.stage.is_repo_import:
                 with source_of_import(out, root) as source:
                     return _options(source, None)
@@ -119,13 +92,6 @@ def _options(repo: Any, remote: str | None) -> dict[str, str]:
     if remote is None and not repo.config["core"].get("remote"):
         return {}
     return options_of(store_config(repo, remote))
-
-
-def _relative(root: str, data_path: str, key: str) -> str:
-    path = os.path.relpath(Path(root, data_path), root)
-    if path == "." or path.startswith(".."):
-        raise ParameterError([f"{key}: {data_path!r} must be a path inside of {root} that DVC tracks"])
-    return Path(path).as_posix()
 
 
 def _recorded_in(repo: Any, outs: list[Any]) -> tuple[str, ...]:
@@ -141,14 +107,9 @@ def _together(outs: list[Any], origins: list[Origin], folder: str) -> Origin:
     """Several outputs below one folder as one set."""
     names = [posixpath.relpath(str(out.fs_path), folder) for out in outs]
     entries = [entry for name, origin in zip(names, origins, strict=True) for entry in within(origin.entries, "", name)]
-    version = _version_of_several(names, [origin.version for origin in origins])
+    version = version_of_several(names, [origin.version for origin in origins])
     notes = tuple(note for origin in origins for note in origin.notes)
     return Origin(sorted(entries), version, added_up([origin.bytes for origin in origins]), None, notes)
-
-
-def _version_of_several(names: list[str], versions: list[str]) -> str:
-    pairs = sorted(zip(names, versions, strict=True))
-    return f"{md5(json.dumps(pairs).encode()).hexdigest()}.dir"
 
 
 def _version_of_part(entries: list[Entry]) -> str:

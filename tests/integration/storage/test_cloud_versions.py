@@ -17,7 +17,8 @@ import pytest
 from tasks.errors import RetrainingError
 from tasks.records import Manifest
 from tasks.storage import origins
-from tasks.storage.resolve import capacity, resolve, store_options
+from tasks.storage.capacity import capacity
+from tasks.storage.resolve import resolve, store_options
 from tasks.storage.transfer import read_verified, stored
 from tests.support.loopback import free_port
 from tests.support.repositories import commit, git, make_repository, tables

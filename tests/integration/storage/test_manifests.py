@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import RetrainingError
+from tasks.storage import capacity as measuring
 from tasks.storage import resolve as resolving
 from tasks.storage.manifests import capacity_of, manifest_of
 from tests.support.repositories import commit, git, make_repository, tables, track
@@ -60,7 +61,7 @@ def test_a_known_manifest_needs_neither_dvc_nor_the_store(root: Path, monkeypatc
         raise AssertionError("resolved again")
 
     monkeypatch.setattr(resolving, "resolve", fail)
-    monkeypatch.setattr(resolving, "capacity", fail)
+    monkeypatch.setattr(measuring, "capacity", fail)
     assert manifest_of(str(root), "digits") == before
     assert capacity_of(str(root), "digits").bytes == BYTES
     code = (

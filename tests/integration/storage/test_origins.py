@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import RetrainingError
-from tasks.storage.resolve import capacity, resolve, store_options
+from tasks.storage.capacity import capacity
+from tasks.storage.resolve import resolve, store_options
 from tests.support.repositories import commit, git, make_repository, tables, track
 
 FILES = tables(10, 7)
