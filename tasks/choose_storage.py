@@ -9,6 +9,9 @@ from tasks.records import Measurement, Run, StoragePlan
 from tasks.storage.memory_limits import available_memory_bytes, process_room_bytes
 from tasks.storage.nodes import absolute_nodes, check_capacities
 
+COPIES = 1
+"""A host holds the decoded set once, however many of its processes train on it."""
+
 
 def choose_storage(params: Params, run: Run, measurement: Measurement) -> StoragePlan:
     """Decide the storage mode; in distributed mode the first `storage.initial_nodes` nodes are used.
@@ -21,6 +24,7 @@ def choose_storage(params: Params, run: Run, measurement: Measurement) -> Storag
         unknown_because=manifest.unknown_because,
         capacity_limit=params.storage.capacity_limit,
         available_bytes=min(available_memory_bytes(), process_room_bytes()),
+        copies=COPIES,
     )
     nodes = absolute_nodes(params.storage.nodes, run.root)
     check_capacities(nodes, manifest)  # all: a missed target needs them in local mode too

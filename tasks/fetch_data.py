@@ -10,6 +10,7 @@ from tasks.config import Params
 from tasks.journal import Journal
 from tasks.records import Measurement, Run, StoragePlan
 from tasks.storage.nodes import absolute_nodes, check_nodes
+from tasks.storage.opening import open_store
 from tasks.storage.repository import cache_folder
 from tasks.storage.store_options import given_options
 from tasks.storage.transfer import fetch_set
@@ -26,6 +27,7 @@ def fetch_data(params: Params, run: Run, measurement: Measurement, plan: Storage
     check_nodes(nodes, measurement.manifest)
     if plan.mode == "distributed":
         return
+    open_store(params, run.root)
     fetch_set(measurement.manifest, Path(cache_folder(run.root)), _Progress(Journal(run.journal)), given_options())
 
 

@@ -8,10 +8,10 @@ from tasks.errors import ParameterError, RetrainingError
 from tasks.journal import Journal
 from tasks.measure_dataset import write_measured
 from tasks.records import Measurement, Run, Schema, StoragePlan
+from tasks.storage.manifests import capacity_of
 from tasks.storage.measure import measure
 from tasks.storage.nodes import absolute_nodes, check_capacities, check_nodes
 from tasks.storage.repository import is_moving
-from tasks.storage.resolve import resolve
 
 
 def restage_data(
@@ -47,8 +47,8 @@ def _newer_version(params: Params, run: Run, measurement: Measurement) -> tuple[
     if not is_moving(run.root, data.rev):
         return None, None
     try:
-        training = resolve(run.root, data.path, data.rev, data.remote)
-        test = None if data.test_path is None else resolve(run.root, data.test_path, data.rev, data.remote)
+        training = capacity_of(run.root, data.path, data.rev, data.remote)
+        test = None if data.test_path is None else capacity_of(run.root, data.test_path, data.rev, data.remote)
         known_test = None if measurement.test is None else measurement.test.version
         if training.version == measurement.manifest.version and (test is None or test.version == known_test):
             return None, None

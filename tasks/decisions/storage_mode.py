@@ -16,16 +16,19 @@ def choose_storage_mode(
     unknown_because: str | None,
     capacity_limit: int | Literal["auto"],
     available_bytes: int,
+    copies: int = 1,
 ) -> Decision:
     """The decision `storage_mode`: local below the capacity limit, distributed from it on or where the size is unknown.
 
     With `auto` the limit is the memory that this process may really use, over the growth factor of decoding. Whatever
-    the limit, a decoded set that this memory can't hold is distributed. All sizes in bytes.
+    the limit, a decoded set that this memory can't hold `copies` times is distributed, and so is one whose decoded size
+    is unknown. All sizes in bytes.
     """
     limit = int(available_bytes / GROWTH_FACTOR) if capacity_limit == "auto" else capacity_limit
     origin = f" (auto: {available_bytes:,} available / {GROWTH_FACTOR:g})" if capacity_limit == "auto" else ""
     stated = f"the capacity limit of {limit:,} bytes{origin}"
-    needed = None if decoded_bytes is None else int(decoded_bytes * GROWTH_FACTOR)
+    needed = None if decoded_bytes is None else int(decoded_bytes * copies * GROWTH_FACTOR)
+    times = f"{decoded_bytes:,} bytes, {copies} time{'s' * (copies > 1)}" if decoded_bytes is not None else ""
     if dataset_bytes is None:
         chosen, because = (
             "distributed",
@@ -33,11 +36,14 @@ def choose_storage_mode(
         )
     elif dataset_bytes >= limit:
         chosen, because = "distributed", f"the set's {dataset_bytes:,} bytes >= {stated}"
-    elif needed is not None and needed > available_bytes:
+    elif needed is None:
+        chosen = "distributed"
+        because = f"the set's {dataset_bytes:,} bytes < {stated}, but how many they are when decoded is unknown"
+    elif needed > available_bytes:
         chosen = "distributed"
         because = (
-            f"the set's {dataset_bytes:,} bytes < {stated}, but decoded and in use they need {needed:,} bytes "
-            f"of memory and this process may use {available_bytes:,}"
+            f"the set's {dataset_bytes:,} bytes < {stated}, but decoded ({times}) and in use they need {needed:,} "
+            f"bytes of memory and this process may use {available_bytes:,}"
         )
     else:
         chosen, because = "local", f"the set's {dataset_bytes:,} bytes < {stated}"
@@ -45,7 +51,13 @@ def choose_storage_mode(
         name="storage_mode",
         chosen=chosen,
         because=because,
-        inputs={"dataset_bytes": dataset_bytes, "decoded_bytes": decoded_bytes, "available_bytes": available_bytes},
+        inputs={
+            "dataset_bytes": dataset_bytes,
+            "decoded_bytes": decoded_bytes,
+            "copies": copies,
+            "needed_bytes": needed,
+            "available_bytes": available_bytes,
+        },
         limits={"capacity_limit_bytes": limit, "capacity_limit": capacity_limit, "growth_factor": GROWTH_FACTOR},
     )
 

@@ -13,20 +13,32 @@ from numpy.typing import NDArray
 
 from tasks.errors import RetrainingError
 from tasks.records import Column, Schema
-from tasks.storage.csv_shards import is_csv, read_csv
+from tasks.storage.csv_shards import read_csv
 from tasks.storage.found import is_text
+from tasks.storage.images import decode_images, read_pack
+from tasks.storage.json_lines import read_json_lines
 from tasks.storage.samples import Samples
+from tasks.storage.suffixes import is_csv, is_json_lines, is_pack
 
 LABEL_TYPES = {"integer": pa.int64(), "string": pa.string(), "boolean": pa.bool_(), "float": pa.float64()}
 
 
 def read_table(content: bytes | memoryview, schema: Schema, name: str) -> Any:
-    """The Arrow table that a shard's bytes hold; of a CSV file in the types of the schema.
+    """The Arrow table that a shard's bytes hold; of a CSV file in the types of the schema, of JSON lines with a column
+    of missing values for a key that none of them has.
 
     `name` tells one kind from the other. Raises `ValueError` (Arrow's errors are of that kind).
     """
     if is_csv(name):
         return read_csv(content, schema, name)
+    if is_json_lines(name):
+        table = read_json_lines(content, name)
+        for column in schema.features:
+            if column.name not in table.column_names:
+                table = table.append_column(column.name, pa.nulls(table.num_rows))
+        return table
+    if is_pack(name):
+        return read_pack(content, schema.label)
     return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
 
 
@@ -48,7 +60,8 @@ def decode_features(table: Any, schema: Schema) -> NDArray[Any]:
     Raises `ValueError` (Arrow's are of that kind) naming the column that doesn't fit.
     """
     if len(schema.features) == 1:
-        return _numbers(table.column(schema.features[0].name), schema.features[0], schema.dtype)
+        (column,) = schema.features
+        return _numbers(table.column(column.name), column, schema.dtype).astype(schema.dtype, copy=False)
     features = np.empty((table.num_rows, schema.width), dtype=schema.dtype)
     start = 0
     for column in schema.features:
@@ -61,6 +74,10 @@ def decode_features(table: Any, schema: Schema) -> NDArray[Any]:
 def _numbers(chunks: Any, column: Column, dtype: str) -> NDArray[Any]:
     array = _one(chunks)
     rows = len(array)
+    if column.type == "image":
+        return _pixels(array, column)
+    if pa.types.is_binary(array.type) or pa.types.is_fixed_size_binary(array.type):
+        return _raw_bytes(array, column)
     if column.type == "category":
         array = _codes(array, column)
     if column.length is not None:
@@ -75,6 +92,29 @@ def _numbers(chunks: Any, column: Column, dtype: str) -> NDArray[Any]:
             raise ValueError(f"column {column.name!r} has missing values, which uint8 can't hold")
         array = pc.fill_null(array, float("nan"))
     return _view(array, dtype).reshape(rows, column.width)
+
+
+def _pixels(array: Any, column: Column) -> NDArray[Any]:
+    """Images as bytes, or as `{bytes, path}`, decoded: (rows, column.length) of uint8."""
+    if pa.types.is_struct(array.type):
+        array = pc.struct_field(array, "bytes")
+    try:
+        return decode_images((value.as_py() for value in array), len(array), column.shape)
+    except ValueError as error:
+        raise ValueError(f"column {column.name!r}: {error}") from error
+
+
+def _raw_bytes(array: Any, column: Column) -> NDArray[np.uint8]:
+    """Bytes of one length as numbers, not copied: (rows, column.length)."""
+    length = column.length or 0
+    if array.null_count:
+        raise ValueError(f"column {column.name!r} must hold {length} bytes in every row")
+    if array.type != pa.binary(length):
+        array = array.cast(pa.binary(length))
+    if not len(array):
+        return np.zeros((0, length), dtype=np.uint8)
+    values = np.frombuffer(array.buffers()[1], np.uint8, len(array) * length, array.offset * length)
+    return values.reshape(len(array), length)
 
 
 def _codes(array: Any, column: Column) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tasks.config import Params
 from tasks.records import Measurement, Run, StoragePlan
 from tasks.storage.nodes import absolute_nodes
+from tasks.storage.opening import open_store
 from tasks.storage.repository import cache_folder
 from tasks.storage.source import SourceSpec
 
@@ -12,6 +13,7 @@ from tasks.storage.source import SourceSpec
 def describe_source(params: Params, run: Run, measurement: Measurement, plan: StoragePlan) -> SourceSpec:
     """The description for a job: what to train on, where it lives, and how its rows are split."""
     absolute_nodes(params.storage.nodes, run.root)  # their passwords, for the processes that are started now
+    open_store(params, run.root)
     return SourceSpec(
         manifest=measurement.manifest,
         schema=measurement.schema,

@@ -112,7 +112,10 @@ class FsspecPlace:
             folder = self._url if self._url.endswith("/") else f"{self._url}/"
             yield filesystem, filesystem._strip_protocol(folder + path)
         except OSError as error:
-            raise from_os_error(error, where) from error
+            kind = from_os_error(error, where)
+            if isinstance(kind, DeniedError) and error.errno is None:  # by the server, not by a file's mode
+                raise DeniedError(f"{where}: access is denied ({one_line(error)}); {ADVICE}") from error
+            raise kind from error
         except Exception as error:  # each kind of file system raises its own
             name, said = type(error).__name__, one_line(error)
             if any(sign in name or sign in said for sign in _DENIED):

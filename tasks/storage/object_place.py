@@ -1,4 +1,7 @@
-"""A bucket or an HTTP server, read and written by obstore. Connections belong to the process that has opened them."""
+"""A bucket or an HTTP server, read and written by obstore.
+
+What obstore runs in does not survive a fork: a process that uses it may not be one forked from one that has.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,9 @@ READ_SECONDS = 20.0
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _NO_PART = ("non-partial response when range requested", "Range request not supported")
+
+_USED_IN: list[int] = []
+"""The process, or one that it was forked from, in which obstore was used first."""
 
 T = TypeVar("T")
 Opened = tuple[Any, object]
@@ -73,7 +79,7 @@ class ObjectPlace:
         self._connect = connect
         self._advice = advice
         self._renames = renames
-        self._opened: tuple[int, Any, object] | None = None
+        self._opened: Opened | None = None
         self._lock = threading.Lock()
 
     def size(self, path: str) -> int | None:
@@ -152,16 +158,14 @@ class ObjectPlace:
         with self._kinds(path):
             return act(newer, self._prefix + path)
 
-    def _store(self) -> tuple[Any, object]:
-        opened = self._opened
-        if opened is not None and opened[0] == os.getpid():  # the runtime that obstore has does not survive a fork
-            return opened[1], opened[2]
-        if opened is not None:
-            self._lock = threading.Lock()
-        with self._lock:
-            if self._opened is None or self._opened[0] != os.getpid():
-                self._opened = (os.getpid(), *self._open())
-            return self._opened[1], self._opened[2]
+    def _store(self) -> Opened:
+        _USED_IN[:] = _USED_IN or [os.getpid()]
+        if _USED_IN[0] != os.getpid():
+            raise DeniedError(f"{self.url}: obstore was used before this process was forked, and would hang in it")
+        if self._opened is None:
+            with self._lock:
+                self._opened = self._opened or self._open()
+        return self._opened
 
     def _open(self) -> Opened:
         try:
@@ -173,12 +177,12 @@ class ObjectPlace:
         """A store opened with other credentials than those that were refused; None if there are no others."""
         with self._lock:
             assert self._opened is not None
-            if self._opened[2] == known:
-                store, now = self._open()
-                if now == known:
+            if self._opened[1] == known:
+                opened = self._open()
+                if opened[1] == known:
                     return None
-                self._opened = (os.getpid(), store, now)
-            return self._opened[1]
+                self._opened = opened
+            return self._opened[0]
 
     @contextmanager
     def _kinds(self, path: str) -> Iterator[None]:
@@ -192,9 +196,9 @@ class ObjectPlace:
         text = one_line(error).partition(" Debug source:")[0]
         if any(sign in text for sign in _NO_PART):
             return NotPartialError()
-        if "169.254.169.254" in text or "169.254.170.2" in text:
+        if "/latest/api/token" in text or "/latest/meta-data" in text:
             return DeniedError(f"{self.url}: credentials are missing, and this machine has none; {self._advice}")
-        if "CONTENT_RANGE" in text:  # rclone's WebDAV, of an empty object
+        if "CONTENT_RANGE" in text or "Wanted range starting at" in text:  # servers that don't say 416
             return BeyondEndError()
         if "Received redirect without LOCATION" in text:
             return DeniedError(f"{where}: the bucket is in another region; set region (dvc remote modify NAME region)")

@@ -66,6 +66,19 @@ def read_verified(item: StoredObject, options: Mapping[str, str], connections: i
     return _verified(item, read)
 
 
+def hash_object(item: StoredObject, options: Mapping[str, str]) -> tuple[str, int]:
+    """The md5 and the size of an object of which no hash is known (`version` is ""). Raises as `read_verified` does."""
+
+    def read() -> tuple[str, int]:
+        digest, size = md5(), 0
+        for piece in _pieces(item, options, connections=1):
+            digest.update(piece)
+            size += len(piece)
+        return digest.hexdigest(), size
+
+    return _verified(item, read)
+
+
 def stream_verified(item: StoredObject, options: Mapping[str, str], use: Callable[[Any], T]) -> tuple[T, int]:
     """What `use` makes of an object's bytes while they arrive, and how many they were; nothing of them is kept.
 

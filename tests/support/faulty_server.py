@@ -15,8 +15,6 @@ Fault = int | tuple[int, str] | Literal["cut", "short", "wrong", "hang", "slow",
 """A status, one with an error's code as S3 gives it, or: the connection ends in the middle of the body; a body that is
 too short, and says so; a flipped byte; no answer; a body in ten pieces with pauses; no ranges, the whole is sent."""
 
-SLOW_PAUSE_SECONDS = 0.05
-
 
 class Request(NamedTuple):
     method: str
@@ -37,6 +35,7 @@ class FaultyServer:
         self.faults: defaultdict[str, list[Fault]] = defaultdict(list)
         self.always: Fault | None = None
         self.requests: list[Request] = []
+        self.slow_pause_seconds = 0.05
         self.most_at_once = 0
         self.hanging = threading.Event()
         self._at_once = 0
@@ -128,13 +127,19 @@ def _answer(handler: BaseHTTPRequestHandler, told: FaultyServer, delay_seconds: 
     if asked and fault != "whole":
         start = int(asked[1]) if asked[1] else max(0, total - int(asked[2]))
         stop = min(total, int(asked[2]) + 1) if asked[1] and asked[2] else total
+    if asked and start >= total:
+        _send(handler, 416, b"")
+        return
     body = content[start:stop]
     if fault == "wrong":
         body = bytes([body[0] ^ 1]) + body[1:]
     if fault == "short":
         body = body[: len(body) // 2]
     partial = f"bytes {start}-{start + len(body) - 1}/{total}" if asked and fault != "whole" else None
-    _send(handler, 206 if partial else 200, body, partial, fault)
+    if fault == "cut" or fault == "slow":
+        _send_slowly_or_in_part(handler, 206 if partial else 200, body, partial, told if fault == "slow" else None)
+    else:
+        _send(handler, 206 if partial else 200, body, partial)
 
 
 def _send(
@@ -142,20 +147,25 @@ def _send(
     status: int,
     body: bytes,
     content_range: str | None = None,
-    fault: Fault | None = None,
+) -> None:
+    _head(handler, status, len(body), content_range)
+    if handler.command != "HEAD":
+        handler.wfile.write(body)
+
+
+def _send_slowly_or_in_part(
+    handler: BaseHTTPRequestHandler, status: int, body: bytes, content_range: str | None, slow: FaultyServer | None
 ) -> None:
     _head(handler, status, len(body), content_range)
     if handler.command == "HEAD":
         return
-    if fault == "cut":
+    if slow is None:
         handler.wfile.write(body[: len(body) // 2])
         handler.close_connection = True
-    elif fault == "slow":
-        for piece in range(10):
-            handler.wfile.write(body[len(body) * piece // 10 : len(body) * (piece + 1) // 10])
-            time.sleep(SLOW_PAUSE_SECONDS)
-    else:
-        handler.wfile.write(body)
+        return
+    for piece in range(10):
+        handler.wfile.write(body[len(body) * piece // 10 : len(body) * (piece + 1) // 10])
+        time.sleep(slow.slow_pause_seconds)
 
 
 def _head(handler: BaseHTTPRequestHandler, status: int, length: int, content_range: str | None = None) -> None:

@@ -13,9 +13,10 @@ def choose(
     capacity_limit: int | Literal["auto"] = 1000,
     decoded_bytes: int | None = 10,
     available_bytes: int = 10**9,
+    copies: int = 1,
 ) -> Decision:
     unknown_because = "DVC records no size" if dataset_bytes is None else None
-    return choose_storage_mode(dataset_bytes, decoded_bytes, unknown_because, capacity_limit, available_bytes)
+    return choose_storage_mode(dataset_bytes, decoded_bytes, unknown_because, capacity_limit, available_bytes, copies)
 
 
 @pytest.mark.parametrize(("dataset_bytes", "chosen"), [(999, "local"), (1000, "distributed"), (1001, "distributed")])
@@ -47,6 +48,20 @@ def test_decoded_data_that_memory_cannot_hold_is_distributed_below_the_limit_too
     available = 1_000_000
     decision = choose(10, decoded_bytes=int(available / GROWTH_FACTOR) + over, available_bytes=available)
     assert decision.chosen == chosen
+
+
+@pytest.mark.parametrize(("copies", "chosen"), [(1, "local"), (4, "distributed")])
+def test_what_counts_is_how_often_the_decoded_set_is_held(copies: int, chosen: str) -> None:
+    """3 GB in a group of 4 GB on a machine of 64 GB would be the same with other numbers."""
+    decision = choose(10, decoded_bytes=150_000, available_bytes=1_000_000, copies=copies)
+    assert decision.chosen == chosen
+    assert decision.inputs["needed_bytes"] == int(copies * 150_000 * GROWTH_FACTOR)
+
+
+def test_an_unknown_decoded_size_is_distributed() -> None:
+    decision = choose(10, decoded_bytes=None)
+    assert decision.chosen == "distributed"
+    assert "decoded is unknown" in decision.because
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,8 @@ def test_nothing_given_means_no_keys_and_the_default_region() -> None:
     assert not access.needs_aws_tools
 
 
-def test_options_come_before_the_environment_and_it_before_files(
-    profiles: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("profiles")
+def test_options_come_before_the_environment_and_it_before_files(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_access({}).keys == Keys("file-id", "file-secret", None)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "env-id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "env-secret")
@@ -48,7 +47,8 @@ def test_options_come_before_the_environment_and_it_before_files(
     assert read_access(given).keys == Keys("id", "secret", None), "no token of another's keys"
 
 
-def test_a_profile_that_is_named_comes_before_the_environment(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("profiles")
+def test_a_profile_that_is_named_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "env-id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "env-secret")
     access = read_access({"profile": "team"})
@@ -70,17 +70,20 @@ def test_the_environment_names_a_profile_files_region_and_endpoint(
     assert read_access({}).keys == Keys("own", "own", None)
 
 
-def test_nobody_asks_where_a_bucket_is_public(profiles: Path) -> None:
+@pytest.mark.usefixtures("profiles")
+def test_nobody_asks_where_a_bucket_is_public() -> None:
     access = read_access({"anonymous": "true"})
     assert access.anonymous
     assert access.keys is None
 
 
-def test_a_profile_that_gets_its_keys_elsewhere_needs_the_tools_of_aws(profiles: Path) -> None:
+@pytest.mark.usefixtures("profiles")
+def test_a_profile_that_gets_its_keys_elsewhere_needs_the_tools_of_aws() -> None:
     assert read_access({"profile": "elsewhere"}).needs_aws_tools
 
 
-def test_a_profile_that_is_not_there_is_named(profiles: Path) -> None:
+@pytest.mark.usefixtures("profiles")
+def test_a_profile_that_is_not_there_is_named() -> None:
     with pytest.raises(ValueError, match="no AWS profile 'nobody'"):
         read_access({"profile": "nobody"})
 
