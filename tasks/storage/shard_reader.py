@@ -10,8 +10,8 @@ import errno
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 from tasks.decisions.shard_plan import place_shards
 from tasks.records import Manifest
@@ -29,6 +29,7 @@ class ShardReader:
     def __init__(self, manifest: Manifest, nodes: Sequence[str], places: bool, warn: Callable[[str], None]) -> None:
         self.bytes_from_store = 0
         self.bytes_from_nodes = 0
+        self._seconds = {"store": 0.0, "node": 0.0}
         self._manifest = manifest
         self._nodes = {url: Node(url) for url in nodes}
         self._places = places
@@ -46,7 +47,22 @@ class ShardReader:
         places_of = place_shards([shard.md5 for shard in shards], sizes, list(nodes))
         self.node_of = {shard.md5: nodes[place] for shard, place in zip(shards, places_of, strict=True)}
 
-    def read(self, index: int) -> bytes:
+    @property
+    def seconds_by_cause(self) -> dict[str, float]:
+        """How long its readers waited for the store, and for nodes, added up over all threads."""
+        with self._lock:
+            return dict(self._seconds)
+
+    @contextmanager
+    def _waiting_for(self, cause: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._seconds[cause] += time.monotonic() - began
+
+    def read(self, index: int, hurry: bool = False) -> bytes:  # noqa: ARG002 - over one connection either way
         """The bytes of a shard; on the way it is placed on its node if it is not there. Raises `RetrainingError`."""
         shard = self._manifest.shards[index]
         with self._one_at_a_time(shard.md5):
@@ -89,7 +105,8 @@ class ShardReader:
 
     def _from_store(self, index: int) -> bytes:
         item = stored(self._manifest, self._manifest.shards[index])
-        content = read_object(item.url, item.version, item.name)
+        with self._waiting_for("store"):
+            content = read_object(item.url, item.version, item.name)
         with self._lock:
             self.bytes_from_store += len(content)
         return content
@@ -99,7 +116,8 @@ class ShardReader:
         if not self._usable(node):
             return None
         try:
-            content = self._nodes[node].get(md5)
+            with self._waiting_for("node"):
+                content = self._nodes[node].get(md5)
         except FileNotFoundError:
             if md5 in self._placed:
                 self._warn_once(node, "lost", f"storage node {node} has lost shards; the source store serves them")
