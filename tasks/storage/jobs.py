@@ -18,6 +18,10 @@ from tasks.storage.validation_rows import ValidationRows
 HURRIED_SHARDS = 3
 """A shard that is needed so soon is read in a hurry: over several connections at once."""
 
+HURRIED_READS = 2
+"""How many reads there are at a time while one of them is in a hurry: the second one fills the link while the first one
+waits for its answer."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -46,7 +50,7 @@ class Jobs:
         self._ring, self._look_ahead, self._counts, self._plan = ring, look_ahead, counts, plan
         self._validation = validation
         self._ready: dict[int, Any] = {}
-        self._reading: set[int] = set()
+        self._reading: dict[int, bool] = {}
         self._decoding: set[int] = set()
         self._validating: set[int] = set()
         self._has_begun = False
@@ -97,13 +101,15 @@ class Jobs:
         return reading < most - 1 and held < most + self._plan.window_shards
 
     def _next_read(self) -> Job | None:
-        # Alone, the first shard is here sooner, and training begins.
-        if not self._may_read() or (self._reading and not self._has_begun):
+        if not self._may_read():
+            return None
+        # Those that are needed soon are not to share the link with many that aren't. Alone, the first one is here sooner.
+        if any(self._reading.values()) and len(self._reading) >= (HURRIED_READS if self._has_begun else 1):
             return None
         for number, shard in enumerate((*self._look_ahead.in_ring, *self._look_ahead.in_window)):
             if not self._is_known(shard):
-                self._reading.add(shard)
                 hurry = shard == self.awaited or number - self._look_ahead.in_use < HURRIED_SHARDS
+                self._reading[shard] = hurry
                 return Job("read", shard, hurry)
         return None
 
@@ -132,7 +138,7 @@ class Jobs:
         return self._next_validation(self._validation.to_keep[::-1], is_asked=False)
 
     def has_read(self, shard: int, content: Any) -> None:
-        self._reading.discard(shard)
+        self._reading.pop(shard, None)
         if self._look_ahead.wants(shard):
             self._ready[shard] = content
 
@@ -146,7 +152,7 @@ class Jobs:
 
     def has_failed(self, job: Job, error: Exception) -> None:
         if job.kind == "read":
-            self._reading.discard(job.shard)
+            self._reading.pop(job.shard, None)
         elif job.kind == "decode":
             self._decoding.discard(job.shard)
             self._ring.drop(job.shard)
