@@ -53,7 +53,8 @@ class Storage(Section):
         ".storage/node-3",
     )
     initial_nodes: Annotated[int, Field(ge=2)] = 2
-    look_ahead: Steps = 4
+    look_ahead: Steps = 8
+    wait: bool = False
 
     @model_validator(mode="after")
     def _has_nodes_to_spare(self) -> Self:

@@ -29,6 +29,14 @@ class Samples:
         """The samples [start, stop), not copied."""
         return Samples(self.features[start:stop], self.labels[start:stop])
 
+    def copied_to(self, room: Samples | None) -> Samples:
+        """The samples in another place of their size; where they are, if there is none."""
+        if room is None:
+            return self
+        np.copyto(room.features, self.features)
+        np.copyto(room.labels, self.labels)
+        return room
+
 
 def room_for(samples: int, width: int, dtype: str) -> Samples:
     """Memory for so many samples, nothing in it yet."""
