@@ -13,6 +13,8 @@ SPREAD_SHARDS = 8
 
 EXTRA_SHARDS = 4
 MOST_CONNECTIONS = 8
+LOADING_THREADS = 4
+"""So many shards are loaded at a time in local mode."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,18 @@ def plan_moving(counts: Sequence[int], look_ahead: int, spread: int = SPREAD_SHA
     return MovingPlan(min(ring, total), look_ahead, max(2, min(MOST_CONNECTIONS, look_ahead)))
 
 
-def memory_of_moving(manifest: Manifest, look_ahead: int) -> int:
-    """Bytes that one rank holds of the data at most, if all rows of the set are trained on."""
-    rows = [shard.rows or 0 for shard in manifest.shards]
-    plan = plan_moving(rows, look_ahead)
+def bytes_of_moving(manifest: Manifest, look_ahead: int) -> int:
+    """The most that one rank holds of the data in memory, where all rows of the set are trained on."""
+    plan = plan_moving([shard.rows or 0 for shard in manifest.shards], look_ahead)
     stored, decoded = largest_shard(manifest)
-    row_bytes = max((_row_bytes(shard.decoded_bytes, shard.rows) for shard in manifest.shards), default=0.0)
-    return (
-        math.ceil(plan.ring_rows * row_bytes) + plan.window_shards * stored + plan.in_flight_shards * (stored + decoded)
-    )
+    row_bytes = max(((shard.decoded_bytes or 0) / shard.rows for shard in manifest.shards if shard.rows), default=0.0)
+    in_flight = plan.in_flight_shards * (stored + decoded)
+    return math.ceil(plan.ring_rows * row_bytes) + plan.window_shards * stored + in_flight
+
+
+def bytes_of_loading(manifest: Manifest) -> int:
+    """What is in memory beside a decoded set while the last of its shards are loaded."""
+    return LOADING_THREADS * sum(largest_shard(manifest))
 
 
 def largest_shard(manifest: Manifest) -> tuple[int, int]:
@@ -56,19 +61,22 @@ def largest_shard(manifest: Manifest) -> tuple[int, int]:
     )
 
 
-def shards_too_large(manifest: Manifest, available_bytes: int) -> list[str]:
-    """A line for every shard that this much memory can't hold even alone, as it is stored and decoded."""
+def moving_faults(manifest: Manifest, look_ahead: int, workers: int, available_bytes: int) -> list[str]:
+    """Why a set can't be moved through this much memory by `workers` ranks: a line a fault, none where it can."""
     faults = []
     for shard in manifest.shards:
-        needed = (shard.bytes or 0) + (shard.decoded_bytes or 0)
-        if needed > available_bytes:
+        stored, decoded = shard.bytes or 0, shard.decoded_bytes or 0
+        if stored + decoded > available_bytes:
             faults.append(
-                f"data.path: {shard.path} of {manifest.path} needs {needed:,} bytes of memory ({shard.bytes or 0:,} as "
-                f"stored and {shard.decoded_bytes or 0:,} decoded) and this process may use {available_bytes:,}; "
-                "allowed are shards that fit"
+                f"data.path: the shard {shard.path} of {manifest.path} needs {stored + decoded:,} bytes of memory "
+                f"({stored:,} as it is stored and {decoded:,} decoded); allowed are the {available_bytes:,} that this "
+                "process may use"
             )
+    needed = workers * bytes_of_moving(manifest, look_ahead)
+    if not faults and needed > available_bytes:
+        faults.append(
+            f"storage.look_ahead: {look_ahead} shards of {manifest.path} ahead of those in use need {needed:,} bytes "
+            f"of memory on {workers} workers; allowed are the {available_bytes:,} that this process may use: look less "
+            "far ahead, or take smaller shards or fewer workers"
+        )
     return faults
-
-
-def _row_bytes(decoded_bytes: int | None, rows: int | None) -> float:
-    return (decoded_bytes or 0) / rows if rows else 0.0

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.decisions.moving import LOADING_THREADS
 from tasks.errors import RetrainingError
 from tasks.records import Manifest, Schema
 from tasks.storage.decoding import decode
@@ -28,7 +29,6 @@ from tasks.storage.split import Parts
 from tasks.storage.stalls import Stalls
 from tasks.storage.transfer import fetch_objects, stored
 
-THREADS = 4
 CLOSING_SECONDS = 2.0
 LOOKING_SECONDS = 0.002
 """How often a rank looks whether another one has filled what it waits for."""
@@ -86,7 +86,8 @@ class InMemorySource:
         if host.rank == 0:
             self._coming = self._in_order_of_use(*start)
             self._threads = [
-                threading.Thread(target=self._load, name=f"load-{number}", daemon=True) for number in range(THREADS)
+                threading.Thread(target=self._load, name=f"load-{number}", daemon=True)
+                for number in range(LOADING_THREADS)
             ]
         for thread in self._threads:
             thread.start()
