@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tasks.decisions.moving import LOADING_THREADS
 from tasks.errors import RetrainingError
 from tasks.records import Manifest, Schema
-from tasks.storage.decoding import decode
+from tasks.storage.decoding import decode, give_back_memory
 from tasks.storage.host_rows import ALONE, DECODING, FAILED, HERE, READING, Host, HostRows
 from tasks.storage.listing import object_name
 from tasks.storage.order import Orders
@@ -192,6 +192,8 @@ class InMemorySource:
         room = self._memory.rows.part(int(self._starts[shard]), int(self._starts[shard + 1]))
         room.features[:] = samples.features
         room.labels[:] = samples.labels
+        del samples, content
+        give_back_memory()
 
 
 def _in_the_set(starts: NDArray[np.int64], rows: tuple[NDArray[np.int64], ...]) -> NDArray[np.int64]:

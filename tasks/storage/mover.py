@@ -14,7 +14,7 @@ from functools import partial
 from tasks.decisions.moving import plan_moving
 from tasks.errors import RetrainingError
 from tasks.records import Manifest, Schema
-from tasks.storage.decoding import decode
+from tasks.storage.decoding import decode, give_back_memory
 from tasks.storage.jobs import Job, Jobs
 from tasks.storage.look_ahead import LookAhead
 from tasks.storage.order import Orders
@@ -203,6 +203,8 @@ class Mover:
             outcome = self._do(job)
         except Exception as error:  # raised again in the thread that waits for the shard
             outcome = error
+        if job.kind != "read":
+            give_back_memory()
         with self._work:
             self._note(job, outcome)
             self._arrived.notify_all()
