@@ -20,16 +20,17 @@ PROGRESS_SECONDS = 0.2
 def fetch_data(params: Params, run: Run, measurement: Measurement, plan: StoragePlan, everything: bool = False) -> None:
     """Check that every node can be written to, and in local mode fill DVC's cache with the verified set.
 
-    Without `storage.wait` that is left to who needs the data, who fetches each shard as it comes to it; `everything`
-    fetches the set all the same. May be repeated: what is here already is only verified. Raises `RetrainingError`
+    Without `storage.wait` the shards are left to who needs them, who fetches each as it comes to it; with `everything`
+    they come all the same. May be repeated: what is here already is only verified. Raises `RetrainingError`
     naming the file or the node.
     """
     nodes = absolute_nodes(params.storage.nodes, run.root)  # all: a missed target needs them in local mode too
     with ThreadPoolExecutor(len(nodes)) as pool:
         list(pool.map(check_writable, nodes))
-    if plan.mode == "distributed" or not (everything or params.storage.wait):
+    if plan.mode == "distributed":
         return
-    fetch_set(measurement.manifest, Path(cache_folder(run.root)), _Progress(Journal(run.journal)))
+    with_shards = everything or params.storage.wait
+    fetch_set(measurement.manifest, Path(cache_folder(run.root)), _Progress(Journal(run.journal)), with_shards)
 
 
 class _Progress:

@@ -27,9 +27,12 @@ class StoredObject(NamedTuple):
     url: str
 
 
-def fetch_set(manifest: Manifest, cache: Path, progress: Callable[[int, int | None], None]) -> None:
+def fetch_set(
+    manifest: Manifest, cache: Path, progress: Callable[[int, int | None], None], with_shards: bool = True
+) -> None:
     """Bring a whole set into DVC's cache: listing, shards and whatever else belongs to it, all verified.
 
+    Without shards only the rest comes: who trains fetches them one after the other, and DVC is to know of all.
     `progress` gets bytes done and bytes in all (None: unknown). Raises `RetrainingError` naming the file.
     """
     objects = [stored(manifest, shard) for shard in manifest.shards]
@@ -54,7 +57,8 @@ def fetch_set(manifest: Manifest, cache: Path, progress: Callable[[int, int | No
             done += size
             progress(done, manifest.bytes)
 
-    fetch_objects(objects, cache, count)
+    shards = {item.version for item in objects[: len(manifest.shards)]}
+    fetch_objects([item for item in objects if with_shards or item.version not in shards], cache, count)
 
 
 def stored(manifest: Manifest, shard: Shard) -> StoredObject:

@@ -132,6 +132,7 @@ def test_local_mode_fetches_before_training_only_if_it_is_to_wait(root: Path, wa
     measurement = measure_dataset(params, run)
     fetch_data(params, run, measurement, choose_storage(params, run, measurement))
     assert all(cached(root, shard.md5).exists() == wait for shard in measurement.manifest.shards)
+    assert cached(root, measurement.manifest.version).exists()  # the listing, without which DVC knows of nothing
 
 
 def test_distributed_mode_fetches_nothing_and_makes_sure_of_its_nodes(root: Path) -> None:

@@ -66,8 +66,10 @@ class Project:
         self.opened: list[SampleSource] = []
         self.warnings: list[str] = []
 
-    def open(self, rank: int = 0, ranks: int = 1, mode: StorageMode = "distributed") -> SampleSource:
-        source = open_source(replace(self.spec, mode=mode), rank, ranks, self.warnings.append)
+    def open(
+        self, rank: int = 0, ranks: int = 1, mode: StorageMode = "distributed", start: tuple[int, int] = (0, 0)
+    ) -> SampleSource:
+        source = open_source(replace(self.spec, mode=mode), rank, ranks, self.warnings.append, start)
         self.opened.append(source)
         return source
 
@@ -99,16 +101,18 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.005)
 
 
-def epoch(sources: list[SampleSource], number: int, batch: int = 10) -> list[float]:
+def epoch(
+    sources: list[SampleSource], number: int, batch: int = 10, start: int = 0, stop: int | None = None
+) -> list[float]:
     """The names of an epoch's samples in its order; ranks take equal parts of each batch, unequal where it is small."""
     names: list[float] = []
-    ranks, total = len(sources), sources[0].samples_per_epoch
-    for start in range(0, total, batch):
-        stop = min(start + batch, total)
+    ranks, total = len(sources), sources[0].samples_per_epoch if stop is None else stop
+    for begin in range(start, total, batch):
+        end = min(begin + batch, total)
         for rank, source in enumerate(sources):
-            first, last = (start + (stop - start) * part // ranks for part in (rank, rank + 1))
+            first, last = (begin + (end - begin) * part // ranks for part in (rank, rank + 1))
             names += source.take(number, first, last).features[:, 0].tolist()
-            source.release(number, stop)
+            source.release(number, end)
     return names
 
 
@@ -177,6 +181,22 @@ def test_training_can_go_on_in_the_middle_of_a_later_epoch(tmp_path: Path, proje
         names += resumed.take(3, start, stop).features[:, 0].tolist()
         resumed.release(3, stop)
     assert names == whole[30:]
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 32])
+def test_training_goes_on_in_mid_epoch_with_another_number_of_ranks(
+    tmp_path: Path, projects: Callable[..., Project], ranks: int
+) -> None:
+    """Two ranks come to the middle of an epoch; others, opened there, go on with exactly what is left."""
+    project = projects(tmp_path, tables(*[12] * 14, 3, 1, 40))
+    whole = epoch([project.open(mode="local")], 1)
+    middle = 10 * (len(whole) // 20)
+    begun = [project.open(rank, 2) for rank in range(2)]
+    names = epoch(begun, 1, stop=middle)
+    for source in begun:
+        source.close()
+    resumed = [project.open(rank, ranks, start=(1, middle)) for rank in range(ranks)]
+    assert names + epoch(resumed, 1, start=middle) == whole
 
 
 def test_a_rank_without_samples_takes_nothing(tmp_path: Path, projects: Callable[..., Project]) -> None:
