@@ -9,7 +9,7 @@ import pytest
 
 from tasks.choose_storage import choose_storage
 from tasks.config import Params
-from tasks.errors import RetrainingError
+from tasks.errors import ParameterError, RetrainingError
 from tasks.fetch_data import fetch_data
 from tasks.journal import Journal
 from tasks.measure_dataset import measure_dataset
@@ -133,6 +133,19 @@ def test_local_mode_fetches_before_training_only_if_it_is_to_wait(root: Path, wa
     fetch_data(params, run, measurement, choose_storage(params, run, measurement))
     assert all(cached(root, shard.md5).exists() == wait for shard in measurement.manifest.shards)
     assert cached(root, measurement.manifest.version).exists()  # the listing, without which DVC knows of nothing
+
+
+def test_a_shard_that_memory_cannot_hold_is_refused_by_name_before_anything_is_fetched(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params, run = params_for(capacity_limit=1), run_in(root)
+    measurement = measure_dataset(params, run)
+    monkeypatch.setattr("tasks.choose_storage.available_memory_bytes", lambda: 100)
+    with pytest.raises(
+        ParameterError, match=r"data\.path: the shard part-\d\.parquet of digits needs [\d,]+ bytes .* 100 "
+    ):
+        choose_storage(params, run, measurement)
+    assert not cached(root, measurement.manifest.shards[0].md5).exists()
 
 
 def test_distributed_mode_fetches_nothing_and_makes_sure_of_its_nodes(root: Path) -> None:
