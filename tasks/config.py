@@ -84,7 +84,8 @@ class Storage(Section):
         ".storage/node-3",
     )
     initial_nodes: Annotated[int, Field(ge=2)] = 2
-    look_ahead: Steps = 4
+    look_ahead: Steps = 8
+    wait: bool = False
 
     @property
     def entries(self) -> tuple[StorageNode, ...]:

@@ -239,6 +239,8 @@ class BatchPlan:
 class PhaseResult:
     """What a phase of training left behind. `accuracy` is that of the last evaluation, on the validation samples.
 
+    `stalled_by` shares out `stalled_seconds` by what was waited for: `store`, `node`, `decoding`.
+
     `noise_scale` is that of the gradients, in samples, by then (None: it can't be told).
     """
 
@@ -258,6 +260,7 @@ class PhaseResult:
     bytes_from_store: int
     bytes_from_nodes: int
     noise_scale: float | None = None
+    stalled_by: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ def describe_source(params: Params, run: Run, measurement: Measurement, plan: St
         seed=params.seed,
         validation_share=params.data.validation_share,
         test_share=held_out_share(params),
+        wait=params.storage.wait,
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
 
 from tasks.records import Manifest, NodeSpec
 from tasks.storage.claims import claim
@@ -17,13 +16,12 @@ from tasks.storage.node_group import NodeGroup
 from tasks.storage.nodes import store_of
 from tasks.storage.places import MissingError
 from tasks.storage.racing import Source, first_right
+from tasks.storage.samples import StallCause
 from tasks.storage.staging import Staging
 from tasks.storage.store import WrongObjectError
 from tasks.storage.store_options import given_options
 from tasks.storage.store_reads import StoreReads
 from tasks.storage.whereabouts import Whereabouts
-
-Cause = Literal["store", "node"]
 
 STORE = "the source store"
 MOVING_FACTOR = 4.0
@@ -53,7 +51,7 @@ class ShardReader:
         self._manifest = manifest
         self._places = places
         self._lock = threading.Lock()
-        self._seconds: dict[Cause, float] = {"store": 0.0, "node": 0.0}
+        self._seconds: dict[StallCause, float] = {"store": 0.0, "node": 0.0}
         self._damaged: set[tuple[str, str]] = set()
         self._typical_bytes = _typical_bytes(manifest)
         sizes = {shard.md5: self._size(index) for index, shard in enumerate(manifest.shards)}
@@ -77,7 +75,7 @@ class ShardReader:
         return self._staging.bytes_between_nodes
 
     @property
-    def seconds_by_cause(self) -> Mapping[Cause, float]:
+    def seconds_by_cause(self) -> Mapping[StallCause, float]:
         """How long its readers waited for the store, and for nodes, added up over all threads."""
         with self._lock:
             return dict(self._seconds)
@@ -261,7 +259,7 @@ class ShardReader:
                 continue
         return None
 
-    def _waited(self, cause: Cause, seconds: float) -> None:
+    def _waited(self, cause: StallCause, seconds: float) -> None:
         with self._lock:
             self._seconds[cause] += seconds
 

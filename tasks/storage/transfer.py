@@ -98,10 +98,15 @@ def stream_verified(item: StoredObject, options: Mapping[str, str], use: Callabl
 
 
 def fetch_set(
-    manifest: Manifest, cache: Path, progress: Callable[[int, int | None], None], options: Mapping[str, str]
+    manifest: Manifest,
+    cache: Path,
+    progress: Callable[[int, int | None], None],
+    options: Mapping[str, str],
+    with_shards: bool = True,
 ) -> None:
     """Bring a whole set into DVC's cache: listing, shards and whatever else belongs to it, all verified.
 
+    Without shards only the rest comes: who trains fetches them one after the other, and DVC is to know of all.
     `progress` gets bytes done and bytes in all (None: unknown). Raises `RetrainingError` naming the file.
     """
     objects = [stored(manifest, shard) for shard in manifest.shards]
@@ -126,7 +131,8 @@ def fetch_set(
             done += size
             progress(done, manifest.bytes)
 
-    fetch_objects(objects, cache, options, count)
+    shards = {item.version for item in objects[: len(manifest.shards)]}
+    fetch_objects([item for item in objects if with_shards or item.version not in shards], cache, options, count)
 
 
 def fetch_objects(

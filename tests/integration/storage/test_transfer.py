@@ -68,7 +68,7 @@ def in_ranges(store: Store) -> bytes:
 
 
 def through_a_reader(store: Store) -> bytes:
-    return stream_verified(store.item(), store.options, lambda file: file.read())[0]
+    return bytes(stream_verified(store.item(), store.options, lambda file: file.read())[0])
 
 
 WAYS = [whole, in_pieces, in_ranges, through_a_reader]
