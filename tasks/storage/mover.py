@@ -127,6 +127,7 @@ class Mover:
             self._closed = True
             self._work.notify_all()
             self._arrived.notify_all()
+        self._reader.close()
         self._has_begun.set()
         deadline = time.monotonic() + CLOSING_SECONDS
         for thread in self._threads:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from tasks.storage.samples import StallCause
 from tasks.storage.stalls import Stalls
 
 
@@ -15,11 +16,12 @@ class Clock:
 
 
 def test_waiting_is_shared_out_by_what_was_read_at_that_time_and_decoding_counts_for_itself() -> None:
-    clock, read = Clock(), {"store": 5.0, "node": 5.0}
+    clock = Clock()
+    read: dict[StallCause, float] = {"store": 5.0, "node": 5.0}
     stalls = Stalls(lambda: read, clock)
     with stalls.waiting() as wait:
         wait.spend(lambda: clock.sleep(2.0), decoding=False)
-        read.update(store=8.0, node=6.0)
+        read |= {"store": 8.0, "node": 6.0}
         wait.spend(lambda: clock.sleep(0.5), decoding=True)
     assert stalls.by_cause == {"store": 1.5, "node": 0.5, "decoding": 0.5}
     assert stalls.seconds == 2.5
