@@ -68,7 +68,8 @@ def in_ranges(store: Store) -> bytes:
 
 
 def through_a_reader(store: Store) -> bytes:
-    return stream_verified(store.item(), store.options, lambda file: file.read())[0]
+    content: bytes = stream_verified(store.item(), store.options, lambda file: file.read())[0]
+    return content
 
 
 WAYS = [whole, in_pieces, in_ranges, through_a_reader]
