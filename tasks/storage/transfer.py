@@ -27,6 +27,8 @@ from tasks.storage.places import BusyError, DeniedError, FullError, MissingError
 from tasks.storage.store import BLOCK_BYTES, HashedReader, WrongObjectError, check, hash_file
 
 CONNECTIONS = 32
+"""In all, of a place; small objects wait more than they travel and take that many at once, large ones half of it."""
+LARGE_BYTES = 1 << 20
 FETCHES = 2
 """How often an object is fetched that arrives with wrong bytes."""
 
@@ -131,10 +133,12 @@ def fetch_objects(
     """
     remove_leftovers(cache_folder)
     unique = list({item.version: item for item in items}.values())
+    sizes = [item.bytes for item in unique if item.bytes is not None]
+    are_large = bool(sizes) and sum(sizes) > LARGE_BYTES * len(sizes)
     # A few large objects come in ranges, many small ones side by side.
     connections = max(1, CONNECTIONS // max(1, len(unique)))
     fetch = partial(_fetch, cache=cache_folder, options=options, on_bytes=on_bytes, connections=connections)
-    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="fetch") as pool:
+    with ThreadPoolExecutor(CONNECTIONS // 2 if are_large else CONNECTIONS, thread_name_prefix="fetch") as pool:
         futures = [pool.submit(fetch, item) for item in unique if by_dvc is None or _opens(item, options)]
         try:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
