@@ -94,14 +94,14 @@ def test_equal_objects_are_fetched_once(server: FaultyServer, tmp_path: Path) ->
 
 def test_many_come_side_by_side(server: FaultyServer, tmp_path: Path) -> None:
     items = items_on(server, [bytes([number]) * 1000 for number in range(40)])
-    server.always = "slow"
+    server.always, server.slow_pause_seconds = "slow", 0.2
     fetch_objects(items, tmp_path, {})
     assert server.most_at_once >= 8
 
 
 def test_a_large_one_comes_in_ranges(server: FaultyServer, tmp_path: Path) -> None:
     content = os.urandom(9_000_000)
-    server.always = "slow"
+    server.always, server.slow_pause_seconds = "slow", 0.2
     fetch_objects(items_on(server, [content]), tmp_path, {})
     assert files_in(tmp_path)[0].read_bytes() == content
     assert server.most_at_once >= 8

@@ -82,7 +82,7 @@ def test_all_bytes_arrive(store: Store, read: Read) -> None:
 
 
 def test_ranges_come_at_once_and_none_is_short(store: Store) -> None:
-    store.server.always = "slow"
+    store.server.always, store.server.slow_pause_seconds = "slow", 0.2
     assert in_ranges(store) == CONTENT
     starts = [request.range for request in store.server.requests]
     assert len(starts) == len(set(starts)) == 8
