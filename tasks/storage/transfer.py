@@ -58,12 +58,22 @@ def read_verified(item: StoredObject, options: Mapping[str, str], connections: i
     """
 
     def read() -> memoryview:
-        digest, parts = md5(), []
+        digest, arrived = md5(), 0
+        whole: memoryview | None = None
+        parts: list[memoryview] = []
         for piece in _pieces(item, options, connections):
             digest.update(piece)
-            parts.append(piece)
-        check(digest.hexdigest(), sum(map(len, parts)), item.version)
-        return parts[0] if len(parts) == 1 else _joined(parts)
+            if item.bytes is None or len(piece) == item.bytes:
+                parts.append(piece)
+            else:
+                # Pieces go to their place at once, so that they aren't held twice.
+                whole = _room(item.bytes) if whole is None else whole
+                whole[arrived : arrived + len(piece)] = piece[: max(0, item.bytes - arrived)]
+            arrived += len(piece)
+        check(digest.hexdigest(), arrived, item.version)
+        if whole is not None:
+            return whole
+        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
     return _verified(item, read)
 
@@ -256,11 +266,6 @@ def _verified(item: StoredObject, fetch: Callable[[], T]) -> T:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _joined(parts: Sequence[memoryview]) -> memoryview:
-    """One buffer, made without being filled with zeros first."""
-    whole = np.empty(sum(map(len, parts)), dtype=np.uint8).data
-    start = 0
-    for part in parts:
-        whole[start : start + len(part)] = part
-        start += len(part)
-    return whole
+def _room(size: int) -> memoryview:
+    """A buffer that is not filled with zeros first."""
+    return np.empty(size, dtype=np.uint8).data
