@@ -27,6 +27,8 @@ from tasks.storage.places import BusyError, DeniedError, FullError, MissingError
 from tasks.storage.store import BLOCK_BYTES, HashedReader, WrongObjectError, check, hash_file
 
 CONNECTIONS = 32
+"""In all, of a place; small objects wait more than they travel and take that many at once, large ones half of it."""
+LARGE_BYTES = 1 << 20
 FETCHES = 2
 """How often an object is fetched that arrives with wrong bytes."""
 
@@ -56,12 +58,22 @@ def read_verified(item: StoredObject, options: Mapping[str, str], connections: i
     """
 
     def read() -> memoryview:
-        digest, parts = md5(), []
+        digest, arrived = md5(), 0
+        whole: memoryview | None = None
+        parts: list[memoryview] = []
         for piece in _pieces(item, options, connections):
             digest.update(piece)
-            parts.append(piece)
-        check(digest.hexdigest(), sum(map(len, parts)), item.version)
-        return parts[0] if len(parts) == 1 else _joined(parts)
+            if item.bytes is None or len(piece) == item.bytes:
+                parts.append(piece)
+            else:
+                # Pieces go to their place at once, so that they aren't held twice.
+                whole = _room(item.bytes) if whole is None else whole
+                whole[arrived : arrived + len(piece)] = piece[: max(0, item.bytes - arrived)]
+            arrived += len(piece)
+        check(digest.hexdigest(), arrived, item.version)
+        if whole is not None:
+            return whole
+        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
     return _verified(item, read)
 
@@ -150,10 +162,12 @@ def fetch_objects(
     """
     remove_leftovers(cache_folder)
     unique = list({item.version: item for item in items}.values())
+    sizes = [item.bytes for item in unique if item.bytes is not None]
+    are_large = bool(sizes) and sum(sizes) > LARGE_BYTES * len(sizes)
     # A few large objects come in ranges, many small ones side by side.
     connections = max(1, CONNECTIONS // max(1, len(unique)))
     fetch = partial(_fetch, cache=cache_folder, options=options, on_bytes=on_bytes, connections=connections)
-    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="fetch") as pool:
+    with ThreadPoolExecutor(CONNECTIONS // 2 if are_large else CONNECTIONS, thread_name_prefix="fetch") as pool:
         futures = [pool.submit(fetch, item) for item in unique if by_dvc is None or _opens(item, options)]
         try:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
@@ -271,11 +285,6 @@ def _verified(item: StoredObject, fetch: Callable[[], T]) -> T:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _joined(parts: Sequence[memoryview]) -> memoryview:
-    """One buffer, made without being filled with zeros first."""
-    whole = np.empty(sum(map(len, parts)), dtype=np.uint8).data
-    start = 0
-    for part in parts:
-        whole[start : start + len(part)] = part
-        start += len(part)
-    return whole
+def _room(size: int) -> memoryview:
+    """A buffer that is not filled with zeros first."""
+    return np.empty(size, dtype=np.uint8).data

@@ -68,7 +68,8 @@ def in_ranges(store: Store) -> bytes:
 
 
 def through_a_reader(store: Store) -> bytes:
-    return bytes(stream_verified(store.item(), store.options, lambda file: file.read())[0])
+    content: bytes = stream_verified(store.item(), store.options, lambda file: file.read())[0]
+    return content
 
 
 WAYS = [whole, in_pieces, in_ranges, through_a_reader]
@@ -81,7 +82,7 @@ def test_all_bytes_arrive(store: Store, read: Read) -> None:
 
 
 def test_ranges_come_at_once_and_none_is_short(store: Store) -> None:
-    store.server.always = "slow"
+    store.server.always, store.server.slow_pause_seconds = "slow", 0.2
     assert in_ranges(store) == CONTENT
     starts = [request.range for request in store.server.requests]
     assert len(starts) == len(set(starts)) == 8
@@ -242,3 +243,20 @@ def test_a_scheme_that_cannot_be_opened_is_named_with_the_object(tmp_path: Path)
     with pytest.raises(RetrainingError, match=r"^digits/part-1\.parquet: gs://bucket: gs:// needs the package gcsfs"):
         read_verified(item, {})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("connections", [1, 8])
+def test_an_object_that_is_longer_or_shorter_than_was_said_is_wrong(store: Store, connections: int) -> None:
+    long = CONTENT[::-1] * 3
+    store.server.objects["/bucket/ab/cdef"] = long
+    with pytest.raises(WrongObjectError, match="expected the hash"):
+        read_verified(store.item(), store.options, connections)
+    with pytest.raises(WrongObjectError, match="expected the hash"):
+        read_verified(store.item(len(long) + 9_000_000), store.options, connections)
+
+
+def test_a_large_object_comes_whole_over_one_connection(store: Store) -> None:
+    large = CONTENT * 2
+    store.server.objects["/bucket/ab/cdef"] = large
+    assert bytes(read_verified(store.item(len(large), large), store.options)) == large
+    assert len(store.server.requests) == 1
