@@ -1,0 +1,46 @@
+"""The set that is staged: Parquet shards of image bytes, the same in every run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+SHARDS = 64
+ROWS = 1360
+WIDTH = 3072
+CLASSES = 10
+
+
+def pixels(shard: int, rows: int = ROWS, width: int = WIDTH) -> NDArray[np.uint8]:
+    """A shard's images (rows, width)."""
+    return np.random.default_rng(shard).integers(0, 256, (rows, width), dtype=np.uint8)
+
+
+def labels(rows: int = ROWS) -> NDArray[np.int64]:
+    return np.arange(rows, dtype=np.int64) % CLASSES
+
+
+def write_shards(folder: Path, shards: int = SHARDS, rows: int = ROWS, width: int = WIDTH) -> None:
+    """`part-000.parquet`, ...: a list column `x` of uint8 and an integer `label`, about a byte a number."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for shard in range(shards):
+        values = pa.FixedSizeListArray.from_arrays(pa.array(pixels(shard, rows, width).ravel()), width)
+        table = pa.table({"x": values, "label": pa.array(labels(rows))})
+        pq.write_table(table, folder / f"part-{shard:03}.parquet", compression="none")
+
+
+def write_small_files(folder: Path, files: int = 1000, size: int = 10_000) -> None:
+    """`f000.parquet`, ...: files that are fetched and never read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(files):
+        content = np.random.default_rng(number).bytes(size)
+        (folder / f"f{number:03}.parquet").write_bytes(content)
+
+
+def sizes(folder: Path) -> Mapping[str, int]:
+    return {file.name: file.stat().st_size for file in folder.iterdir()}

@@ -1,0 +1,102 @@
+"""This project's side: the one module here that knows how its storage is called."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tasks.config import Data, Params
+from tasks.records import Manifest, Measurement
+from tasks.storage.description import SourceSpec
+from tasks.storage.measure import measure
+from tasks.storage.repository import cache_folder
+from tasks.storage.resolve import resolve
+from tasks.storage.samples import SampleSource
+from tasks.storage.shard_reader import ShardReader
+from tasks.storage.source import open_source
+from tasks.storage.transfer import fetch_set
+
+SEED = 7
+PATH = "data"
+
+
+def measured(root: Path) -> Measurement:
+    """The set of a clone, looked into: nothing of the data itself is fetched."""
+    return measure(Params(data=Data(path=PATH, test_path=None)), str(root))
+
+
+def manifest_of(root: Path) -> Manifest:
+    """Where each file of the set is; nothing is looked into."""
+    return resolve(str(root), PATH)
+
+
+def total_bytes(root: Path) -> int | None:
+    """What the set of a clone has in bytes, as the storage mode is decided by it."""
+    return manifest_of(root).bytes
+
+
+def save(content: object, file: Path) -> None:
+    """For another process of this run."""
+    file.write_bytes(pickle.dumps(content))
+
+
+def load_manifest(file: Path) -> Manifest:
+    found = pickle.loads(file.read_bytes())
+    assert isinstance(found, Manifest)
+    return found
+
+
+def load_spec(file: Path) -> SourceSpec:
+    found = pickle.loads(file.read_bytes())
+    assert isinstance(found, SourceSpec)
+    return found
+
+
+def fetch(manifest: Manifest, cache: Path) -> None:
+    """The whole set into an empty cache, verified."""
+    fetch_set(manifest, cache, lambda _done, _total: None)
+
+
+def cache_of(root: Path) -> Path:
+    return Path(cache_folder(str(root)))
+
+
+def in_memory(measurement: Measurement, cache: Path) -> SourceSpec:
+    """Everything in memory; all rows are trained on."""
+    return SourceSpec(
+        manifest=measurement.manifest,
+        schema=measurement.schema,
+        mode="local",
+        nodes=(),
+        cache_folder=str(cache),
+        look_ahead=Params().storage.look_ahead,
+        seed=SEED,
+        validation_share=0.0,
+        test_share=0.0,
+    )
+
+
+def on_nodes(measurement: Measurement, nodes: Sequence[str], cache: Path) -> SourceSpec:
+    """In step with training, on these storage nodes; all rows are trained on."""
+    return SourceSpec(
+        manifest=measurement.manifest,
+        schema=measurement.schema,
+        mode="distributed",
+        nodes=tuple(nodes),
+        cache_folder=str(cache),
+        look_ahead=Params().storage.look_ahead,
+        seed=SEED,
+        validation_share=0.0,
+        test_share=0.0,
+    )
+
+
+def opened(spec: SourceSpec, warn: Callable[[str], None]) -> SampleSource:
+    """The source of a lone rank."""
+    return open_source(spec, 0, 1, warn)
+
+
+def reader_of(manifest: Manifest, nodes: Sequence[str], warn: Callable[[str], None]) -> ShardReader:
+    """What places shards on nodes."""
+    return ShardReader(manifest, nodes, places=True, warn=warn)
