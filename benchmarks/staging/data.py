@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -34,13 +33,6 @@ def write_shards(folder: Path, shards: int = SHARDS, rows: int = ROWS, width: in
         pq.write_table(table, folder / f"part-{shard:03}.parquet", compression="none")
 
 
-def write_small_files(folder: Path, files: int = 1000, size: int = 10_000) -> None:
-    """`f000.parquet`, ...: files that are fetched and never read."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in range(files):
-        content = np.random.default_rng(number).bytes(size)
-        (folder / f"f{number:03}.parquet").write_bytes(content)
-
-
-def sizes(folder: Path) -> Mapping[str, int]:
-    return {file.name: file.stat().st_size for file in folder.iterdir()}
+def write_small_shards(folder: Path) -> None:
+    """1,000 shards of about 10 KB."""
+    write_shards(folder, shards=1000, rows=3)

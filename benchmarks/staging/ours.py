@@ -8,13 +8,14 @@ from pathlib import Path
 
 from tasks.config import Data, Params
 from tasks.records import Manifest, Measurement
-from tasks.storage.description import SourceSpec
 from tasks.storage.measure import measure
+from tasks.storage.mover import MOST_THREADS
+from tasks.storage.order import SPREAD_SHARDS
 from tasks.storage.repository import cache_folder
 from tasks.storage.resolve import resolve
 from tasks.storage.samples import SampleSource
 from tasks.storage.shard_reader import ShardReader
-from tasks.storage.source import open_source
+from tasks.storage.source import SourceSpec, open_source
 from tasks.storage.transfer import fetch_set
 
 SEED = 7
@@ -39,6 +40,12 @@ def total_bytes(root: Path) -> int | None:
 def save(content: object, file: Path) -> None:
     """For another process of this run."""
     file.write_bytes(pickle.dumps(content))
+
+
+def load_measurement(file: Path) -> Measurement:
+    found = pickle.loads(file.read_bytes())
+    assert isinstance(found, Measurement)
+    return found
 
 
 def load_manifest(file: Path) -> Manifest:
@@ -100,3 +107,9 @@ def opened(spec: SourceSpec, warn: Callable[[str], None]) -> SampleSource:
 def reader_of(manifest: Manifest, nodes: Sequence[str], warn: Callable[[str], None]) -> ShardReader:
     """What places shards on nodes."""
     return ShardReader(manifest, nodes, places=True, warn=warn)
+
+
+def shards_at_once() -> int:
+    """Shards that may be in memory at a time: those that a batch is mixed of, those ahead of it, those on their way."""
+    look_ahead = Params().storage.look_ahead
+    return SPREAD_SHARDS + 1 + look_ahead + min(MOST_THREADS, max(2, look_ahead))

@@ -24,8 +24,6 @@ _IDENTITY = ("-c", "user.name=benchmark", "-c", "user.email=benchmark@localhost"
 _CONFIG = f"""[core]
     analytics = false
     remote = store
-[cache]
-    type = hardlink
 ['remote "store"']
     url = s3://{BUCKET}
 ['remote "folder"']
@@ -63,6 +61,7 @@ def store_of(folder: Path, write: Callable[[Path], None]) -> Iterator[Store]:
         if words[0] == "init":
             # What is pushed to the bucket's folder is what its endpoint serves.
             (root / ".dvc/config").write_text(_CONFIG % bucket)
+            (root / ".dvc/config.local").write_text("[cache]\n    type = hardlink\n")  # not for clones
     _git(root, "add", "-A")
     _git(root, "commit", "-q", "-m", "the set")
     with rclone(

@@ -54,7 +54,7 @@ def batches(source: SampleSource, epoch: int, size: int, checksums: list[int] | 
     for start in range(0, source.samples_per_epoch, size):
         samples = source.take(epoch, start, min(start + size, source.samples_per_epoch))
         if checksums is not None:
-            checksums.append(zlib.crc32(samples.features, zlib.crc32(samples.labels)))
+            checksums.append(zlib.crc32(samples.features.data, zlib.crc32(samples.labels.data)))
         yield len(samples)
         source.release(epoch, min(start + size, source.samples_per_epoch))
 
