@@ -1,27 +1,13 @@
-"""The set that is staged: Parquet shards of image bytes, the same in every run."""
+"""The set that is staged: Parquet shards of images, the same in every run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-SHARDS = 64
-ROWS = 1360
-WIDTH = 3072
-CLASSES = 10
-
-
-def pixels(shard: int, rows: int = ROWS, width: int = WIDTH) -> NDArray[np.uint8]:
-    """A shard's images (rows, width)."""
-    return np.random.default_rng(shard).integers(0, 256, (rows, width), dtype=np.uint8)
-
-
-def labels(rows: int = ROWS) -> NDArray[np.int64]:
-    return np.arange(rows, dtype=np.int64) % CLASSES
+from benchmarks.staging.rows import ROWS, SHARDS, WIDTH, labels, pixels
 
 
 def write_shards(folder: Path, shards: int = SHARDS, rows: int = ROWS, width: int = WIDTH) -> None:
