@@ -1,4 +1,4 @@
-"""S7, S8: training while the set is staged, next to litdata and mosaicml-streaming, which have the set in their formats.
+"""S7, S8: training while the set is staged, next to litdata and mosaicml-streaming, each with a format of its own.
 
 Steps only wait (5 ms a batch of 128), two epochs each. litdata reads from the same slow store; mosaicml-streaming from
 a folder of this machine, since over S3 it often fails; so does litdata once more, for the detail.

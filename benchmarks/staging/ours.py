@@ -19,6 +19,8 @@ from tasks.storage.source import SourceSpec, open_source
 from tasks.storage.transfer import fetch_set
 
 SEED = 7
+# How Python names the errors that a run ends with, each of one line.
+ERROR_NAME = "RetrainingError: "
 PATH = "data"
 
 
