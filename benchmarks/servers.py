@@ -60,14 +60,14 @@ def running(command: Sequence[str], environment: Mapping[str, str], health: str,
 
 
 @contextmanager
-def listening(command: Sequence[str], environment: Mapping[str, str], port: int, folder: Path) -> Iterator[None]:
-    """A server that takes connections at `port`, its log in `folder`. Raises `ServerError` like `running`."""
+def listening(command: Sequence[str], environment: Mapping[str, str], port: int, folder: Path) -> Iterator[int]:
+    """The process number of a server that takes connections at `port`, its log in `folder`. Raises `ServerError`."""
 
     def ask() -> None:
         socket.create_connection((HOST, port), timeout=2).close()
 
-    with _started(command, environment, folder, f"{HOST}:{port}", ask, 0.02):
-        yield
+    with _started(command, environment, folder, f"{HOST}:{port}", ask, 0.02) as process:
+        yield process.pid
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def _started(
     name: str,
     ask: Callable[[], None],
     pause_seconds: float,
-) -> Iterator[None]:
+) -> Iterator[subprocess.Popen[bytes]]:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
     with log.open("w") as output:
@@ -92,7 +92,7 @@ def _started(
         )
     try:
         _wait(process, name, ask, pause_seconds, log)
-        yield
+        yield process
     finally:
         _end(process)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,13 +101,14 @@ def store_slow(scene: Scene) -> Any:
 
 
 def node_killed(scene: Scene) -> Any:
-    with ExitStack() as nodes:
-        urls = [nodes.enter_context(active_nodes(scene.given.folder / f"{scene.name}-{n}", 1)) for n in range(2)]
-        with scene.training([url for (url,) in urls], pause=True) as running:
-            running.until_paused()
-            nodes.close()
-            running.go_on()
-            return running.result()
+    with (
+        active_nodes(scene.given.folder / scene.name, 2) as nodes,
+        scene.training([node.url for node in nodes], pause=True) as running,
+    ):
+        running.until_paused()
+        os.kill(nodes[0].pid, signal.SIGKILL)
+        running.go_on()
+        return running.result()
 
 
 def node_slow(scene: Scene) -> Any:
@@ -113,7 +116,7 @@ def node_slow(scene: Scene) -> Any:
     with (
         active_nodes(folder / "slow", 1, "100k") as slow,
         active_nodes(folder / "fast", 1) as fast,
-        scene.training([*slow, *fast]) as running,
+        scene.training([node.url for node in (*slow, *fast)]) as running,
     ):
         return running.result()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tasks.config import Data, Params
-from tasks.records import Manifest, Measurement
+from tasks.records import Manifest, Measurement, NodeSpec
 from tasks.storage.measure import measure
 from tasks.storage.mover import MOST_THREADS
 from tasks.storage.order import SPREAD_SHARDS
@@ -86,13 +87,15 @@ def in_memory(measurement: Measurement, cache: Path) -> SourceSpec:
     )
 
 
-def on_nodes(measurement: Measurement, nodes: Sequence[str], cache: Path) -> SourceSpec:
-    """In step with training, on these storage nodes; all rows are trained on."""
+def on_nodes(
+    measurement: Measurement, nodes: Sequence[str], cache: Path, capacity_bytes: int | None = None
+) -> SourceSpec:
+    """In step with training, on these storage nodes, each of a capacity; all rows are trained on."""
     return SourceSpec(
         manifest=measurement.manifest,
         schema=measurement.schema,
         mode="distributed",
-        nodes=tuple(nodes),
+        nodes=specs(nodes, capacity_bytes),
         cache_folder=str(cache),
         look_ahead=Params().storage.look_ahead,
         seed=SEED,
@@ -106,9 +109,39 @@ def opened(spec: SourceSpec, warn: Callable[[str], None]) -> SampleSource:
     return open_source(spec, 0, 1, warn)
 
 
-def reader_of(manifest: Manifest, nodes: Sequence[str], warn: Callable[[str], None]) -> ShardReader:
-    """What places shards on nodes."""
-    return ShardReader(manifest, nodes, places=True, warn=warn)
+class Placing:
+    """Brings all shards of a set to storage nodes; no training."""
+
+    def __init__(self, manifest: Manifest, nodes: Sequence[str], warn: Callable[[str], None]) -> None:
+        self._shards = range(len(manifest.shards))
+        self._reader = ShardReader(manifest, specs(nodes), places=True, warn=warn)
+
+    def place_all(self) -> None:
+        """Nodes bring them at the same time, and may still be at it when this returns."""
+        with ThreadPoolExecutor(MOST_THREADS) as pool:
+            list(pool.map(self._reader.place, self._shards))
+
+    def restage(self, nodes: Sequence[str]) -> None:
+        self._reader.restage(specs(nodes))
+
+    @property
+    def unplaced(self) -> int:
+        return self._reader.unplaced
+
+    @property
+    def bytes_from_store(self) -> int:
+        return self._reader.bytes_from_store
+
+    @property
+    def bytes_between_nodes(self) -> int:
+        return self._reader.bytes_between_nodes
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def specs(nodes: Sequence[str], capacity_bytes: int | None = None) -> tuple[NodeSpec, ...]:
+    return tuple(NodeSpec(url, capacity_bytes) for url in nodes)
 
 
 def shards_at_once() -> int:

