@@ -17,6 +17,7 @@ from tasks.storage.resolve import resolve
 from tasks.storage.samples import SampleSource
 from tasks.storage.shard_reader import ShardReader
 from tasks.storage.source import SourceSpec, open_source
+from tasks.storage.store_options import given_options
 from tasks.storage.transfer import fetch_set
 
 SEED = 7
@@ -65,7 +66,7 @@ def load_spec(file: Path) -> SourceSpec:
 
 def fetch(manifest: Manifest, cache: Path) -> None:
     """The whole set into an empty cache, verified."""
-    fetch_set(manifest, cache, lambda _done, _total: None)
+    fetch_set(manifest, cache, lambda _done, _total: None, given_options())
 
 
 def cache_of(root: Path) -> Path:
