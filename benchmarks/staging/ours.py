@@ -7,17 +7,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tasks.storage.store_options import given_options
+
 from tasks.config import Data, Params
+from tasks.decisions.update_mode import even_parts
 from tasks.records import Manifest, Measurement, NodeSpec
 from tasks.storage.measure import measure
 from tasks.storage.mover import MOST_THREADS
 from tasks.storage.order import SPREAD_SHARDS
 from tasks.storage.repository import cache_folder
-from tasks.storage.resolve import resolve
 from tasks.storage.samples import SampleSource
 from tasks.storage.shard_reader import ShardReader
 from tasks.storage.source import SourceSpec, open_source
-from tasks.storage.store_options import given_options
 from tasks.storage.transfer import fetch_set
 
 SEED = 7
@@ -29,16 +30,6 @@ PATH = "data"
 def measured(root: Path) -> Measurement:
     """The set of a clone, looked into: nothing of the data itself is fetched."""
     return measure(Params(data=Data(path=PATH, test_path=None)), str(root))
-
-
-def manifest_of(root: Path) -> Manifest:
-    """Where each file of the set is; nothing is looked into."""
-    return resolve(str(root), PATH)
-
-
-def total_bytes(root: Path) -> int | None:
-    """What the set of a clone has in bytes, as the storage mode is decided by it."""
-    return manifest_of(root).bytes
 
 
 def save(content: object, file: Path) -> None:
@@ -105,9 +96,16 @@ def on_nodes(
     )
 
 
-def opened(spec: SourceSpec, warn: Callable[[str], None]) -> SampleSource:
-    """The source of a lone rank."""
-    return open_source(spec, 0, 1, warn)
+def opened(spec: SourceSpec, warn: Callable[[str], None], rank: int = 0, ranks: int = 1) -> SampleSource:
+    """A rank's source; by default that of a lone one."""
+    return open_source(spec, rank, ranks, warn)
+
+
+def part_of(samples: int, rank: int, ranks: int) -> tuple[int, int]:
+    """Where a rank's part of a global batch starts and stops."""
+    parts = even_parts(samples, ranks)
+    start = sum(parts[:rank])
+    return start, start + parts[rank]
 
 
 class Placing:
