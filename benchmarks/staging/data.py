@@ -11,12 +11,13 @@ from benchmarks.staging.rows import ROWS, SHARDS, WIDTH, labels, pixels
 
 
 def write_shards(folder: Path, shards: int = SHARDS, rows: int = ROWS, width: int = WIDTH) -> None:
-    """`part-000.parquet`, ...: a list column `x` of uint8 and an integer `label`, about a byte a number."""
+    """`part-000.parquet`, ...: a column `x` of `width` bytes a row and an integer `label`, not compressed."""
     folder.mkdir(parents=True, exist_ok=True)
     for shard in range(shards):
-        values = pa.FixedSizeListArray.from_arrays(pa.array(pixels(shard, rows, width).ravel()), width)
-        table = pa.table({"x": values, "label": pa.array(labels(rows))})
-        pq.write_table(table, folder / f"part-{shard:03}.parquet", compression="none")
+        content = pa.py_buffer(pixels(shard, rows, width).tobytes())
+        images = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), rows, [None, content])
+        table = pa.table({"x": images, "label": pa.array(labels(rows))})
+        pq.write_table(table, folder / f"part-{shard:03}.parquet", compression="none", use_dictionary=["label"])
 
 
 def write_small_shards(folder: Path) -> None:

@@ -40,8 +40,8 @@ def first_batch(folder: Path) -> None:
     parts = []
     for file in sorted(folder.iterdir()):
         table = pq.ParquetFile(file).read()
-        column = table.column("x").combine_chunks()
-        parts.append(column.flatten().to_numpy().reshape(len(table), -1))
+        images = table.column("x").combine_chunks()
+        parts.append(np.frombuffer(images.buffers()[1], dtype=np.uint8).reshape(len(table), -1))
     everything = np.concatenate(parts)
     _ = everything[np.random.default_rng(0).permutation(len(everything))[:BATCH]]
 

@@ -125,7 +125,8 @@ def test_the_shards_hold_what_the_peers_are_given(tmp_path: Path) -> None:
     write_shards(tmp_path, shards=2, rows=5, width=16)
     tables = [pq.read_table(file) for file in sorted(tmp_path.iterdir())]
     for shard, table in enumerate(tables):
-        assert np.array_equal(table.column("x").to_pylist(), pixels(shard, 5, 16))
+        images = [np.frombuffer(image, dtype=np.uint8) for image in table.column("x").to_pylist()]
+        assert np.array_equal(images, pixels(shard, 5, 16))
         assert table.column("label").to_pylist() == labels(5).tolist()
 
 
