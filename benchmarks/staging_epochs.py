@@ -113,8 +113,9 @@ def main() -> None:
     try:
         with setting() as given:
             rounds = contend(given)
-            largest = max(shard.bytes or 0 for shard in given.measurement.manifest.shards)
-            for figure in figures(rounds, given.set_bytes, shards_at_once() * largest):
+            manifest = given.measurement.manifest
+            largest = max(shard.bytes or 0 for shard in manifest.shards)
+            for figure in figures(rounds, given.set_bytes, shards_at_once(manifest) * largest):
                 report(figure)
     except (RunError, ServerError) as error:
         for measure in measures:

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tasks.decisions.moving import plan_moving
 from tasks.storage.store_options import given_options
 
 from tasks.config import Data, Params
 from tasks.decisions.update_mode import even_parts
 from tasks.records import Manifest, Measurement, NodeSpec
 from tasks.storage.measure import measure
-from tasks.storage.mover import MOST_THREADS
-from tasks.storage.order import SPREAD_SHARDS
 from tasks.storage.repository import cache_folder
 from tasks.storage.samples import SampleSource
 from tasks.storage.shard_reader import ShardReader
@@ -24,6 +23,7 @@ from tasks.storage.transfer import fetch_set
 SEED = 7
 # How Python names the errors that a run ends with, each of one line.
 ERROR_NAME = "RetrainingError: "
+PLACERS = 8
 PATH = "data"
 
 
@@ -65,7 +65,7 @@ def cache_of(root: Path) -> Path:
 
 
 def in_memory(measurement: Measurement, cache: Path) -> SourceSpec:
-    """Everything in memory; all rows are trained on."""
+    """Everything in memory before the first batch; all rows are trained on."""
     return SourceSpec(
         manifest=measurement.manifest,
         schema=measurement.schema,
@@ -76,6 +76,7 @@ def in_memory(measurement: Measurement, cache: Path) -> SourceSpec:
         seed=SEED,
         validation_share=0.0,
         test_share=0.0,
+        wait=True,
     )
 
 
@@ -117,7 +118,7 @@ class Placing:
 
     def place_all(self) -> None:
         """Nodes bring them at the same time, and may still be at it when this returns."""
-        with ThreadPoolExecutor(MOST_THREADS) as pool:
+        with ThreadPoolExecutor(PLACERS) as pool:
             list(pool.map(self._reader.place, self._shards))
 
     def restage(self, nodes: Sequence[str]) -> None:
@@ -143,7 +144,8 @@ def specs(nodes: Sequence[str], capacity_bytes: int | None = None) -> tuple[Node
     return tuple(NodeSpec(url, capacity_bytes) for url in nodes)
 
 
-def shards_at_once() -> int:
-    """Shards that may be in memory at a time: those that a batch is mixed of, those ahead of it, those on their way."""
-    look_ahead = Params().storage.look_ahead
-    return SPREAD_SHARDS + 1 + look_ahead + min(MOST_THREADS, max(2, look_ahead))
+def shards_at_once(manifest: Manifest) -> float:
+    """Shards that may be in memory at a time: in the ring, ready behind it, and on their way."""
+    rows = [shard.rows or 0 for shard in manifest.shards]
+    plan = plan_moving(rows, Params().storage.look_ahead)
+    return plan.ring_rows / max(rows) + plan.window_shards + plan.in_flight_shards
