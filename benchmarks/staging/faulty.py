@@ -63,7 +63,7 @@ class FaultyStore:
 def faulty_store(folder: Path) -> Iterator[tuple[FaultyStore, int]]:
     """A store of the buckets in `folder`, and its port."""
     store = FaultyStore(folder)
-    server = ThreadingHTTPServer((HOST, 0), _handler(store))
+    server = _Server((HOST, 0), _handler(store))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -71,6 +71,11 @@ def faulty_store(folder: Path) -> Iterator[tuple[FaultyStore, int]]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that go away in the middle of an answer are what is wanted."""
 
 
 def _handler(store: FaultyStore) -> type[BaseHTTPRequestHandler]:
