@@ -21,15 +21,19 @@ from tasks.records import Peak
 from tasks.training.allocated import with_peak
 from tasks.training.cuda_allocator import reserved_bytes
 from tasks.training.factories import in_one_line
+from tasks.training.known_operations import KnownOperations
+from tasks.training.later_update import is_steady, with_later_update
 from tasks.training.recording import Recording, Segment, record_step
-from tasks.training.replay import NotAlikeError, Replay, are_alike, has_twin_passes
+from tasks.training.replay import NotAlikeError, Replay, are_alike
 from tasks.training.step import Loss, inexact_layers
 from tasks.training.subject import Build, copies_of, untouched_surroundings, update_as_on_cuda, without_collection
+from tasks.training.twins import has_twin_passes, laid_apart
 
 # Makes (features, labels) of so many samples.
 MakeBatch = Callable[[int], tuple[Any, Any]]
 
-# Unequal, and none of them the lone sample that some norms refuse; the third shows whether storages are lines.
+# Unequal, and none of them the lone sample that some norms refuse. Where no larger number is traced anyway, the third
+# shows whether storages are lines.
 TRACED_SAMPLES = (4, 7, 12)
 # Real steps are to see what a model does with a few more samples, too.
 PROBED_SAMPLES = 32
@@ -60,10 +64,14 @@ class StepMemory:
         self.source: Literal["trace", "probe"] = "trace"
         self.notes: list[str] = []
         self._replay: Replay | None = None
+        # Are storages known to be what the replay takes them for? With two numbers of samples everything is a line.
+        self._is_proved = False
+        self._take_three = False
         # One replay a size, once what small sizes tell of large ones is known to be wrong.
         self._each: dict[int, Replay] | None = None
         self._known: dict[tuple[int, bool], Peak] = {}
         self._unseen = Unseen()
+        self._operations = KnownOperations(FakeTensorMode())
 
     def peak_bytes(self, samples: int, accumulating: bool) -> int:
         """The peak with `samples` samples a pass; `accumulating`: gradients of an earlier pass are there already."""
@@ -93,22 +101,35 @@ class StepMemory:
     @property
     def interacting(self) -> tuple[str, ...]:
         """The modules in which each sample meets all the others, so that splitting a batch is not exact."""
+        if not self._is_proved:
+            self.confirm(TRACED_SAMPLES[2])
         return self._replay_of(self.part).interacting
 
     def confirm(self, samples: int) -> bool:
-        """Does a step with `samples` samples do what was replayed for it? If not, each size is traced from now on."""
+        """Does a step with `samples` samples do what was replayed for it?
+
+        If not, predictions are different from now on: storages are found to be no lines, or each size is traced.
+        """
         replay = self._replay_of(samples)
         if self.source == "probe" or self._each is not None:
             return True
+        if not self._is_proved and samples in TRACED_SAMPLES[:2]:  # which are on a line by themselves
+            samples = TRACED_SAMPLES[2]
         try:
             traced = self._trace((samples,), last="single")[0]
         except Exception as error:  # a branch on the samples may lead to what fake tensors can't do
             self._probe_from_now_on(error)
             return False
+        alike = are_alike(replay.first, traced)
         replayed = zip(traced.sizes, replay.sizes(traced.samples), traced.kinds, strict=False)
-        if are_alike(replay.first, traced) and all(size == line or kind == "inputs" for size, line, kind in replayed):
+        if alike and all(size == line or kind == "inputs" for size, line, kind in replayed):
+            self._is_proved = True
             return True
-        self._trace_each_from_now_on()
+        if alike and not self._is_proved:
+            self._take_three, self._replay = True, None
+            self._known.clear()
+        else:
+            self._trace_each_from_now_on()
         return False
 
     def _replay_of(self, samples: int) -> Replay:
@@ -120,9 +141,7 @@ class StepMemory:
                         self._each[samples] = Replay(self._trace((samples,)), self.part)
                     return self._each[samples]
                 if self._replay is None:
-                    (first,) = self._trace(TRACED_SAMPLES[:1])
-                    rest = self._trace(TRACED_SAMPLES[1:], "single" if has_twin_passes(first) else "accumulating")
-                    self._replay = Replay([first, *rest], self.part)
+                    self._replay = self._of_three() if self._take_three else self._of_two()
                 return self._replay
             except NotAlikeError:
                 self._trace_each_from_now_on()
@@ -132,6 +151,19 @@ class StepMemory:
             with untouched_surroundings():
                 self._replay = self._probe()
         return self._replay
+
+    def _of_two(self) -> Replay:
+        """Replays two numbers of samples, one in each pass of a step, where the passes are twins."""
+        few, many, _ = TRACED_SAMPLES
+        recordings = laid_apart(self._trace((few,), then_samples=many)[0], many)
+        return Replay(recordings, self.part) if recordings else self._of_three()
+
+    def _of_three(self) -> Replay:
+        """Replays three numbers of samples, which tells lines from all else."""
+        (first,) = self._trace(TRACED_SAMPLES[:1])
+        rest = self._trace(TRACED_SAMPLES[1:], "single" if has_twin_passes(first) else "accumulating")
+        self._is_proved = True
+        return Replay([first, *rest], self.part)
 
     def _trace_each_from_now_on(self) -> None:
         self.notes.append("the model does other things with other numbers of samples, so that each is traced by itself")
@@ -144,30 +176,43 @@ class StepMemory:
         self._replay = None
         self._known.clear()
 
-    def _trace(self, sizes: Sequence[int], last: Segment = "update") -> list[Recording]:
-        """Recordings of fake steps with these numbers of samples, as far as to the segment `last`."""
+    def _trace(
+        self, sizes: Sequence[int], last: Segment = "update", then_samples: int | None = None
+    ) -> list[Recording]:
+        """Recordings of fake steps with these numbers of samples, as far as to the segment `last`.
+
+        Their second passes have `then_samples`, if that is given.
+        """
         until = time.process_time() + TRACING_SECONDS
-        with untouched_surroundings(), without_collection(), FakeTensorMode():
+        with untouched_surroundings(), without_collection(), self._operations.mode:
             model, optimizer, device = self._fake_subject()
             if any(isinstance(module, nn.RNNBase) for module in model.modules()):
                 raise OpaqueWorkspaceError("recurrent layers have workspaces that are in no tensor")
             least = 2 if inexact_layers(model) else 1  # these layers refuse a lone sample
-            return [self._record(model, optimizer, device, max(least, size), last, until) for size in sizes]
+            derived = last == "update" and is_steady(optimizer)
+            record = self._recorder(model, optimizer, device)
+            recordings = [
+                record(
+                    samples=max(least, size),
+                    last="first_update" if derived else last,
+                    until=until,
+                    known=self._operations,
+                    then_samples=then_samples,
+                )
+                for size in sizes
+            ]
+        return [with_later_update(recording) for recording in recordings] if derived else recordings
 
-    def _record(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        device: torch.device,
-        samples: int,
-        last: Segment = "update",
-        until: float | None = None,
-    ) -> Recording:
-        def make_batch() -> tuple[Any, Any]:
+    def _recorder(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+    ) -> Callable[..., Recording]:
+        """`record_step` for what is to be planned, which takes the rest of its arguments by name."""
+
+        def make_batch(samples: int) -> tuple[Any, Any]:
             with device:
                 return self.make_batch(samples)
 
-        return record_step(model, optimizer, self.loss, make_batch, samples, self.workers, last, until)
+        return partial(record_step, model, optimizer, self.loss, make_batch, workers=self.workers)
 
     def _fake_subject(self) -> tuple[nn.Module, torch.optim.Optimizer, torch.device]:
         """A fake model and its optimizer, on the device if fake tensors can be there, else on the CPU."""
@@ -194,7 +239,7 @@ class StepMemory:
         recordings: list[Recording] = []
         for samples in (*TRACED_SAMPLES[:2], largest):
             cpu = torch.device("cpu")
-            recording, allocated = with_peak(partial(self._record, *self.build(), cpu, samples))
+            recording, allocated = with_peak(partial(self._recorder(*self.build(), cpu), samples=samples))
             self._unseen.note(recording, allocated)
             recordings.append(recording)
         try:

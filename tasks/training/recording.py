@@ -10,12 +10,13 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from tasks.training.known_operations import KnownOperations
 from tasks.training.ledger import Ledger, Modules
 from tasks.training.merge import merged_tensors
 from tasks.training.step import Loss
 
 Kind = Literal["parameters", "gradients", "optimizer_state", "activations", "temporaries", "inputs", "exchange_buffers"]
-Segment = Literal["setup", "single", "accumulating", "first_update", "update"]
+Segment = Literal["setup", "single", "more_inputs", "accumulating", "first_update", "update"]
 SEGMENTS: tuple[Segment, ...] = get_args(Segment)
 
 
@@ -24,9 +25,10 @@ class Recording:
     """What a step with passes of `samples` samples did, storage by storage, in the order of their births.
 
     `segments` holds, for each part of a step that was run, the birth (`i`) and death (`~i`) of storages by number:
-    what is there before a step, a pass on its own, a pass while the gradients of an earlier one are there, the
-    optimizer's first update, which makes its state, and a later one. `activations` are what outlives its forward, or is
-    recomputed for the backward; buffers count as parameters.
+    what is there before a step, a pass on its own, what the next pass is run on if it has a number of samples of its
+    own, a pass while the gradients of an earlier one are there, the optimizer's first update, which makes its state,
+    and a later one. `activations` are what outlives its forward, or is recomputed for the backward; buffers count as
+    parameters.
     """
 
     samples: int
@@ -40,26 +42,28 @@ def record_step(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     loss: Loss,
-    make_batch: Callable[[], tuple[Any, Any]],
+    make_batch: Callable[[int], tuple[Any, Any]],
     samples: int,
     workers: int = 1,
     last: Segment = "update",
     until: float | None = None,
+    known: KnownOperations | None = None,
+    then_samples: int | None = None,
 ) -> Recording:
     """Run two passes and two updates, or as far as to the segment `last`, and record them.
 
-    `make_batch` makes (features, labels) of `samples` samples.
+    `make_batch(n)` makes (features, labels) of n samples. The second pass has `then_samples`, if that is given.
 
     The model and the optimizer, which has had no update yet, are changed by it. With several `workers` the buffers that
-    they exchange gradients and weights in are there too. Raises `TooSlowError` after `until` (of `time.process_time`),
-    and whatever the model raises.
+    they exchange gradients and weights in are there too. Operations on fake tensors are run by `known`. Raises
+    `TooSlowError` after `until` (of `time.process_time`), and whatever the model raises.
     """
     optimizer.zero_grad(set_to_none=True)
     kinds: dict[int, Kind] = {}
     segments: dict[Segment, tuple[int, ...]] = {}
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     modules = Modules(model)
-    ledger = Ledger(modules, until)
+    ledger = Ledger(modules, until, known)
 
     def mark(kind: Kind, *tensors: torch.Tensor) -> None:
         kinds.update(dict.fromkeys(ledger.numbers_of(tensors) - kinds.keys(), kind))
@@ -68,7 +72,12 @@ def record_step(
         segments[segment] = tuple(ledger.events)
         ledger.events.clear()
 
-    def run_pass() -> None:
+    def batch_of(samples: int) -> tuple[Any, Any]:
+        made = make_batch(samples)
+        mark("inputs", *_tensors(made))
+        return made
+
+    def run_pass(features: Any, labels: Any) -> None:
         value = loss(model(features), labels)
         forward, alive = len(ledger.sizes), ledger.alive
         torch.autograd.backward(value)
@@ -88,15 +97,17 @@ def record_step(
         ledger.note([*model.parameters(), *model.buffers(), *made])
         mark("parameters", *model.parameters(), *model.buffers())
         mark("optimizer_state", *made)
-        features, labels = make_batch()
-        mark("inputs", *_tensors((features, labels)))
+        batch = batch_of(samples)
         if workers > 1:  # what gradients are averaged in
             exchanged = [torch.empty_like(parameter) for parameter in trained if parameter.requires_grad]
             mark("exchange_buffers", *exchanged)
         close("setup")
         for segment in SEGMENTS[1 : SEGMENTS.index(last) + 1]:
-            if segment in ("single", "accumulating"):
-                run_pass()
+            if segment == "more_inputs":
+                # Those of the first pass are there all the time.
+                then = batch if then_samples is None else batch_of(then_samples)
+            elif segment in ("single", "accumulating"):
+                run_pass(*(batch if segment == "single" else then))
             else:
                 run_update()
             if segment == "first_update" and workers > 1:  # what weights are merged in

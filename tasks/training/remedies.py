@@ -38,6 +38,7 @@ def possible_remedies(params: Params, schema: Schema, part: int, workers: int, d
 
         memory = StepMemory(build, build_loss(params.model), make_batch, part, workers, device)
         try:
+            memory.confirm(1)
             return memory.peak_bytes(1, part > 1)
         except Exception:  # a change that this model can't be made with is none
             return None

@@ -15,6 +15,7 @@ from typing import NamedTuple, get_args
 
 from tasks.records import Peak
 from tasks.training.recording import Kind, Recording, Segment
+from tasks.training.twins import births
 
 PASSES: tuple[Segment, ...] = ("single", "accumulating")
 # What stays from step to step, beside all that is there before the first.
@@ -53,7 +54,7 @@ class Replay:
         # Most storages don't depend on the samples (and those of the updates are in the first recording alone).
         self._growing = {number: sizes for number, sizes in known if len(set(sizes)) > 1}
         if any("accumulating" not in recording.segments for recording in recordings[1:]):
-            twins = zip(_births(self.first, "single"), _births(self.first, "accumulating"), strict=True)
+            twins = zip(births(self.first, "single"), births(self.first, "accumulating"), strict=True)
             self._growing |= {twin: self._growing[number] for number, twin in twins if number in self._growing}
         self._programs = {accumulating: _program(self.first, accumulating) for accumulating in (False, True)}
 
@@ -144,22 +145,6 @@ def are_alike(one: Recording, other: Recording) -> bool:
         return False
     born = sum(event >= 0 for segment in common for event in one.segments[segment])
     return one.kinds[:born] == other.kinds[:born] and one.modules[:born] == other.modules[:born]
-
-
-def has_twin_passes(recording: Recording) -> bool:
-    """Does the accumulating pass make the same storages in the same order as the single one, by size and module?
-
-    It doesn't where a gradient is copied when it is the first.
-    """
-    single, accumulating = (
-        [(recording.sizes[number], recording.modules[number]) for number in _births(recording, segment)]
-        for segment in PASSES
-    )
-    return single == accumulating
-
-
-def _births(recording: Recording, segment: Segment) -> list[int]:
-    return [event for event in recording.segments[segment] if event >= 0]
 
 
 def _ordered(events: Sequence[int]) -> list[int]:

@@ -180,6 +180,18 @@ class ReadsAValue(nn.Module):
         return outputs if float(features.mean()) > -100 else outputs * 2
 
 
+class CopiesItsFirstGradient(nn.Module):
+    """The gradient of `shifts` is one number, expanded: kept as the first it is copied, added to the first it isn't."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.shifts = perceptron(), nn.Parameter(torch.zeros(100_000))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.layers(features) + self.shifts.sum()
+        return outputs
+
+
 class PicksSamples(nn.Module):
     """The shape of what it computes depends on the values."""
 

@@ -18,6 +18,7 @@ from tasks.training.subject import Build
 from tests.support.allocations import peak_allocated_bytes
 from tests.support.zoo import (
     Branches,
+    CopiesItsFirstGradient,
     PicksSamples,
     ReadsAValue,
     Recurrent,
@@ -225,6 +226,87 @@ def test_samples_that_meet_each_other_in_the_loss_are_noticed_and_their_square_i
     truth = allocated(builder(convolutional), images, 512, 512, contrastive)
     assert memory.peak_bytes(512, False) == pytest.approx(truth, rel=0.03)
     assert predictor(convolutional, images, 512).interacting == ()
+
+
+@pytest.mark.parametrize("chosen", [4, 7, 64])
+def test_a_square_is_found_with_the_size_that_is_chosen_and_counted_from_then_on(chosen: int) -> None:
+    """Two sizes can't tell it, whatever they are; nor can one of them, chosen and recorded again."""
+    memory = predictor(convolutional, images, 512, loss=contrastive)
+    before = memory.peak_bytes(512, False)
+    assert not memory.confirm(chosen)
+    truth = allocated(builder(convolutional), images, 512, 512, contrastive)
+    assert before < 0.9 * truth
+    assert memory.peak_bytes(512, False) == pytest.approx(truth, rel=0.03)
+    assert memory.confirm(chosen)
+    assert memory.interacting == ("loss",)
+    assert (memory.source, memory.notes) == ("trace", [])
+
+
+@pytest.mark.parametrize(("chosen", "third"), [(64, 64), (4, 12), (7, 12), (None, 12)])
+def test_storages_are_known_to_be_lines_after_three_sizes_of_which_the_chosen_is_one(
+    chosen: int | None, third: int
+) -> None:
+    sizes: list[int] = []
+
+    def batch(samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+        sizes.append(samples)
+        return rows(samples)
+
+    memory = predictor(perceptron, batch, 64)
+    memory.peak(64, False)
+    assert sizes == [4, 7]
+    assert chosen is None or memory.confirm(chosen)
+    assert memory.interacting == ()
+    assert sizes == [4, 7, third]
+
+
+class MoreBesideGradients(nn.Module):
+    """Does the same in each pass, with more numbers where there are gradients already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = perceptron()
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        times = 10 if next(self.parameters()).grad is None else 40
+        outputs: torch.Tensor = self.layers(features) + features.repeat(1, times).exp().sum(1, keepdim=True)
+        return outputs
+
+
+@pytest.mark.parametrize("model", [CopiesItsFirstGradient, MoreBesideGradients])
+@pytest.mark.parametrize(("samples", "part"), [(256, 256), (128, 384)])
+def test_a_pass_that_is_not_what_it_is_without_earlier_gradients_is_recorded_as_it_is(
+    model: Model, samples: int, part: int
+) -> None:
+    memory = predictor(model, rows, part)
+    memory.peak_bytes(samples, part > samples)
+    if not memory.confirm(samples):
+        assert model is MoreBesideGradients
+        assert memory.confirm(samples)
+    found = memory.peak_bytes(samples, part > samples)
+    assert (memory.source, memory.notes) == ("trace", [])
+    assert found == pytest.approx(allocated(builder(model), rows, samples, part), rel=0.03)
+    assert memory.interacting == ()
+
+
+class LateState(torch.optim.SGD):
+    """Takes the room for its averages in its second update."""
+
+    def step(self, closure: Any = None) -> Any:
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            if "seen" in state:
+                state.setdefault("average", torch.zeros_like(parameter))
+                (parameter * 2).mul_(3)
+            state["seen"] = True
+        return super().step(closure)
+
+
+def test_an_optimizer_whose_second_update_is_another_is_run_twice() -> None:
+    memory = predictor(wide, rows, 8, LateState)
+    found = memory.peak_bytes(8, False)
+    assert found == pytest.approx(allocated(builder(wide, LateState), rows, 8, 8), rel=0.03)
+    assert found > 1.3 * predictor(wide, rows, 8).peak_bytes(8, False)
 
 
 def test_samples_that_meet_are_noticed_in_real_steps_too() -> None:

@@ -14,7 +14,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tasks.training.recording import Kind, Recording, Segment, record_step
-from tasks.training.replay import NotAlikeError, Replay, are_alike, has_twin_passes
+from tasks.training.replay import NotAlikeError, Replay, are_alike
+from tasks.training.twins import has_twin_passes
 from tests.support.zoo import Transformer, WithOwnFunction, convolutional, images, perceptron, resnet20, rows, texts
 
 Batch = Callable[[int], tuple[Any, Any]]
@@ -30,7 +31,7 @@ def recorded(model: Callable[[], nn.Module], batch: Batch, samples: int, optimiz
     with FakeTensorMode():
         made = model()
         its: Any = kind(made.parameters(), **arguments)
-        return record_step(made, its, nn.functional.cross_entropy, lambda: batch(samples), samples)
+        return record_step(made, its, nn.functional.cross_entropy, batch, samples)
 
 
 @pytest.mark.parametrize(
