@@ -44,7 +44,7 @@ def serve_s3(folder: Path, *arguments: str, bucket: str = "bucket") -> Iterator[
     The endpoint says 206 to a range as S3 does; rclone's own `port` says 200.
     """
     (folder / bucket).mkdir(parents=True, exist_ok=True)
-    command = ["serve", "s3", str(folder), "--auth-key", f"{USER},{PASSWORD}", "--dir-cache-time", "0s", *arguments]
+    command = ["serve", "s3", str(folder), "--auth-key", f"{USER},{PASSWORD}", "--dir-cache-time", "1s", *arguments]
     with _running(command, "--addr") as (port, pid), saying_206(port) as endpoint:
         options = {
             "endpoint": f"http://127.0.0.1:{endpoint}",
@@ -61,7 +61,7 @@ def serve_http(folder: Path, *arguments: str, password: str | None = None) -> It
     folder.mkdir(parents=True, exist_ok=True)
     options = {} if password is None else {"user": USER, "password": password}
     given = [] if password is None else ["--user", USER, "--pass", password]
-    command = ["serve", "http", str(folder), "--dir-cache-time", "0s", *given, *arguments]
+    command = ["serve", "http", str(folder), "--dir-cache-time", "1s", *given, *arguments]
     with _running(command, "--addr") as (port, pid):
         yield Served(f"http://127.0.0.1:{port}", options, folder, port, pid)
 
@@ -70,7 +70,7 @@ def serve_http(folder: Path, *arguments: str, password: str | None = None) -> It
 def serve_webdav(folder: Path, *arguments: str) -> Iterator[Served]:
     """An HTTP server of `folder` that can be written to, by PUT and MOVE; it wants basic authentication."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = ["serve", "webdav", str(folder), "--dir-cache-time", "0s", "--user", USER, "--pass", PASSWORD, *arguments]
+    command = ["serve", "webdav", str(folder), "--dir-cache-time", "1s", "--user", USER, "--pass", PASSWORD, *arguments]
     with _running(command, "--addr") as (port, pid):
         yield Served(f"http://127.0.0.1:{port}", {"user": USER, "password": PASSWORD}, folder, port, pid)
 
@@ -80,7 +80,7 @@ def serve_sftp(folder: Path, *arguments: str) -> Iterator[Served]:
     """An SFTP server whose root is `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     login = ["--user", USER, "--pass", PASSWORD]
-    command = ["serve", "sftp", str(folder), *login, "--dir-cache-time", "0s", *arguments]
+    command = ["serve", "sftp", str(folder), *login, "--dir-cache-time", "1s", *arguments]
     with _running(command, "--addr") as (port, pid):
         yield Served(f"sftp://{USER}@127.0.0.1:{port}", {"password": PASSWORD}, folder, port, pid)
 
