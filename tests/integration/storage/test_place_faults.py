@@ -1,4 +1,4 @@
-"""Servers of objects that misbehave, over S3 and HTTP: each fault is one of four kinds, in one line; and renewed keys."""
+"""Servers of objects that misbehave, over S3 and HTTP: each fault is one of four kinds, in one line. Renewed keys."""
 
 from __future__ import annotations
 

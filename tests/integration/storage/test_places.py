@@ -32,8 +32,8 @@ def places(stack: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return {
         "folder": open_place(str(folder / "folder")),
         "file": open_place(f"file://{folder}/file"),
-        "s3": open_place(f"{s3.url}/some folder", s3.options),
-        "webdav": open_place(f"{webdav.url}/some%20folder", webdav.options),
+        "s3": open_place(f"{s3.url}/some folder", {**s3.options, "read_timeout": "120"}),
+        "webdav": open_place(f"{webdav.url}/some%20folder", {**webdav.options, "read_timeout": "120"}),
         "sftp": open_place(f"{sftp.url}/some folder", sftp.options),
     }
 
