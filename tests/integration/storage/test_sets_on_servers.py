@@ -17,7 +17,7 @@ from tasks.choose_storage import choose_storage
 from tasks.errors import RetrainingError
 from tasks.fetch_data import fetch_data
 from tasks.measure_dataset import measure_dataset
-from tasks.records import StoragePlan
+from tasks.records import NodeSpec, StoragePlan
 from tasks.storage.description import describe_source
 from tasks.storage.source import open_source
 from tasks.storage.store_options import STORE_OPTIONS, give_options
@@ -69,7 +69,7 @@ def test_both_modes_give_the_same_samples(root: Path, tmp_path: Path) -> None:
     params, run = params_for(), run_in(root)
     measurement = measure_dataset(params, run)
     plan = choose_storage(params, run, measurement)
-    nodes = (str(tmp_path / "a"), str(tmp_path / "b"))
+    nodes = (NodeSpec(str(tmp_path / "a")), NodeSpec(str(tmp_path / "b")))
     taken = []
     for each in (plan, StoragePlan("distributed", nodes, plan.decision)):
         source = open_source(describe_source(params, run, measurement, each), 0, 1)
