@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tasks.decisions.moving import plan_moving
-from tasks.storage.store_options import given_options
-
 from tasks.config import Data, Params
+from tasks.decisions.moving import plan_moving
 from tasks.decisions.update_mode import even_parts
 from tasks.records import Manifest, Measurement, NodeSpec
 from tasks.storage.measure import measure
@@ -18,6 +16,7 @@ from tasks.storage.repository import cache_folder
 from tasks.storage.samples import SampleSource
 from tasks.storage.shard_reader import ShardReader
 from tasks.storage.source import SourceSpec, open_source
+from tasks.storage.store_options import given_options
 from tasks.storage.transfer import fetch_set
 
 SEED = 7
