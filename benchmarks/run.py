@@ -16,8 +16,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -78,35 +78,41 @@ def run_script(script: Path, limit_seconds: float = LIMIT_SECONDS) -> Outcome:
     """Run a script in a session of its own. No process of that session is left behind."""
     machine = machine_facts()
     print(f"{script.stem} ...", file=sys.stderr)
-    process = subprocess.Popen(
-        [sys.executable, "-m", f"{script.parent.name}.{script.stem}"],
-        cwd=script.parent.parent,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # If this runner is killed the script still ends what it has started.
-        preexec_fn=functools.partial(die_with_parent, signal_number=signal.SIGTERM),
-    )
+    command = [sys.executable, "-m", f"{script.parent.name}.{script.stem}"]
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     printed: list[str] = []
     said: list[str] = []
-    readers = [
-        threading.Thread(target=_read, args=(process.stdout, printed), daemon=True),
-        threading.Thread(target=_read, args=(process.stderr, said, sys.stderr), daemon=True),
-    ]
-    for reader in readers:
-        reader.start()
+    readers: list[threading.Thread] = []
+    process: subprocess.Popen[str] | None = None
     crash: str | None = None
     try:
+        with _signals_held_back() as before:
+            process = subprocess.Popen(
+                command,
+                cwd=script.parent.parent,
+                env=os.environ | {"PYTHONPATH": paths},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+                preexec_fn=functools.partial(_prepare, before),
+            )
+        readers = [
+            threading.Thread(target=_read, args=(process.stdout, printed), daemon=True),
+            threading.Thread(target=_read, args=(process.stderr, said, sys.stderr), daemon=True),
+        ]
+        for reader in readers:
+            reader.start()
         if code := process.wait(limit_seconds):
             crash = f"exit code {code}"
     except subprocess.TimeoutExpired:
         crash = f"not done after {limit_seconds:g} s"
     finally:
-        _end(process)
+        if process is not None:
+            _end(process)
         for reader in readers:
-            reader.join(GRACE_SECONDS)
+            if reader.ident is not None:
+                reader.join(GRACE_SECONDS)
     if crash and any(said):
         crash += f": {next(line for line in reversed(said) if line)}"
     figures: dict[str, Figure] = {}
@@ -142,6 +148,22 @@ def show(figures: Sequence[Figure]) -> None:
         holds = {True: "yes", False: "[bold red]no[/]", None: "[bold red]not measured[/]"}[figure.holds]
         table.add_row(figure.id, figure.measure, value, f"{figure.target} {figure.unit}", holds)
     Console().print(table)
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[set[int | signal.Signals]]:
+    """A signal that comes meanwhile takes effect after it, when what it has to end is known. Gives the mask before."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield before
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _prepare(mask: set[int | signal.Signals]) -> None:
+    """In the script's process, before it is the script: if this runner is killed it still ends what it has started."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    die_with_parent(signal_number=signal.SIGTERM)
 
 
 def _completed(figure: Figure, crash: str | None, machine: dict[str, Any]) -> Figure:

@@ -4,13 +4,16 @@ python -m flows.retraining [--params FILE] [--set KEY=VALUE]... [--resume [RUN]]
 """
 
 # No `from __future__ import annotations` here: Prefect reads the flow's annotations when it serves it.
+import atexit
+import gc
 import sys
 
-from flows.signals import QuickEnd, die_when_signalled, exit_when_signalled, interruptible
+from flows.signals import die_when_signalled, exit_when_signalled, interruptible
 
 if __name__ == "__main__":
     exit_when_signalled()
-    end = QuickEnd()
+    # To look for garbage among all that Prefect and MLflow have made would take most of a second at exit.
+    atexit.register(gc.freeze)
 
 from flows.direct_run import begin, wait_for_records
 
@@ -132,7 +135,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     try:
-        end.exit_code = main()
-        sys.exit(end.exit_code)
+        sys.exit(main())
     finally:
         die_when_signalled()

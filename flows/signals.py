@@ -1,9 +1,8 @@
-"""The end of a direct run's process, by itself or by Ctrl-C and SIGTERM: an exit code at once, and no stack trace.
+"""Ctrl-C and SIGTERM of a direct run, from its first moment to its last: an exit code, and no stack trace.
 
 Imports nothing that takes time, since it is used before anything else is imported.
 """
 
-import atexit
 import os
 import signal
 import sys
@@ -24,24 +23,6 @@ def die_when_signalled() -> None:
     """A signal ends this process at once. For when the interpreter shuts down, where nothing can catch an exception."""
     for number in SIGNALS:
         signal.signal(number, _die)
-
-
-class QuickEnd:
-    """Ends this process with `exit_code`, once there is one, as soon as all that is to be done at exit has been done.
-
-    To be made before anything that has something to do at exit. To take down the modules of Prefect and MLflow one by
-    one would take most of a second.
-    """
-
-    def __init__(self) -> None:
-        self.exit_code: int | None = None
-        atexit.register(self._end)
-
-    def _end(self) -> None:
-        if self.exit_code is not None:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(self.exit_code)
 
 
 @contextmanager

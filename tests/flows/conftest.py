@@ -19,12 +19,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def loaded_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder whose `sitecustomize` has the process of a direct run write there, at its end, which modules it has."""
+    """A folder whose `sitecustomize` has the process of a direct run write there, as the last thing that it does, which
+    modules it has, and how many objects it looks for garbage among no more."""
     folder = tmp_path_factory.mktemp("loaded")
     (folder / "sitecustomize.py").write_text(
-        "import atexit, pathlib, sys\n"
+        "import atexit, gc, pathlib, sys\n"
         "def write():\n"
-        "    (pathlib.Path(__file__).parent / 'modules').write_text('\\n'.join(sys.modules))\n"
+        "    folder = pathlib.Path(__file__).parent\n"
+        "    (folder / 'modules').write_text('\\n'.join(sys.modules))\n"
+        "    (folder / 'frozen').write_text(str(gc.get_freeze_count()))\n"
         "if 'flows.retraining' in sys.orig_argv:\n"
         "    atexit.register(write)\n"
     )

@@ -49,6 +49,13 @@ def test_the_runs_own_process_leaves_torch_to_its_workers(default_run: Finished,
     assert "torch" not in modules
 
 
+def test_the_runs_own_process_ends_without_looking_for_garbage_among_all_that_it_has_loaded(
+    default_run: Finished, loaded_modules: Path
+) -> None:
+    assert default_run.code == 0, default_run.output
+    assert int((loaded_modules / "frozen").read_text()) > 100_000
+
+
 def test_the_batch_does_not_fit_the_stated_memory_and_is_split(default_run: Finished) -> None:
     """Claims B1, B3 and B4."""
     plan = decisions(default_run, "batch_plan")[0]

@@ -189,13 +189,24 @@ def test_nothing_that_a_script_has_started_outlives_it(tmp_path: Path) -> None:
     assert is_gone(int(script.with_suffix(".pid").read_text()))
 
 
+# The runner comes to wait for the script only after the signal.
+LATE = """
+import threading, time
+start = threading.Thread.start
+threading.Thread.start = lambda thread: (time.sleep(2), start(thread))
+"""
+
+
+@pytest.mark.parametrize("before", ["", LATE])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_the_runner_ends_the_script_and_what_it_has_started(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_to_the_runner_ends_the_script_and_what_it_has_started(
+    tmp_path: Path, number: signal.Signals, before: str
+) -> None:
     clean = 'try:\n    time.sleep(600)\nfinally:\n    Path(__file__).with_suffix(".ended").touch()\n'
     script = write_script(tmp_path, "slow_one", CHILD + clean)
     call = f"main([], Path({str(script.parent)!r}), Path({str(tmp_path / 'results.jsonl')!r}))"
     code = f"import sys; from pathlib import Path; from benchmarks.run import main; sys.exit({call})"
-    runner = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
+    runner = subprocess.Popen([sys.executable, "-c", before + code], cwd=ROOT, stderr=subprocess.DEVNULL)
     pid_file = script.with_suffix(".pid")
     deadline = time.monotonic() + 60
     while not (pid_file.exists() and pid_file.read_text()):

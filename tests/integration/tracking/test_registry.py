@@ -211,6 +211,14 @@ def test_a_model_that_hangs_is_ended_after_the_timeout_with_its_process(store: S
     assert not Path(f"/proc/{pid_file.read_text()}").exists()
 
 
+def test_a_process_that_has_scored_ends_without_looking_for_garbage(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "frozen"
+    end = f"import atexit, gc; atexit.register(lambda: open({str(file)!r}, 'w').write(str(gc.get_freeze_count())))"
+    model = logged(store, tmp_path, "ending", code_with(tmp_path, imports=end))
+    score_model(store, model.uri, parquet(tmp_path, rows()))
+    assert int(file.read_text()) > 100_000
+
+
 def test_a_version_that_is_not_there_is_unavailable(store: Store, tmp_path: Path) -> None:
     with pytest.raises(TrackingUnavailableError):
         score_model(store, "models:/never/7", parquet(tmp_path, rows()))
