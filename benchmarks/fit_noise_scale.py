@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch import nn
 from benchmarks.figures import Measure, begin, report, say
 from tasks.decisions.batch_plan import part_sizes
 from tasks.records import BatchPlan
-from tasks.storage.samples import Samples
+from tasks.storage.samples import Samples, StallCause
 from tasks.training.models import DefaultModel
 from tasks.training.noise import WATCHED, WATCHED_STEPS
 from tasks.training.preprocessing import Preprocessing
@@ -40,10 +40,11 @@ class NoSource:
 
     samples_per_epoch = 1
     stalled_seconds = 0.0
+    stalled_by: Mapping[StallCause, float] = {}
     bytes_from_store = 0
     bytes_from_nodes = 0
 
-    def take(self, epoch: int, start: int, stop: int) -> Samples:
+    def take(self, epoch: int, start: int, stop: int, into: Samples | None = None) -> Samples:
         raise NotImplementedError
 
     def release(self, epoch: int, position: int) -> None:

@@ -1,4 +1,4 @@
-"""Real servers of Prefect and MLflow on loopback, for as long as a context lasts."""
+"""Real servers on loopback, Prefect's, MLflow's and others, for as long as a context lasts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class ServerError(Exception):
 @contextmanager
 def prefect_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
     """A Prefect server with a database of its own in `folder`. Gives the address of its API."""
-    port = _free_port()
+    port = free_port()
     api = f"http://{HOST}:{port}/api"
     own = {**environment, "PREFECT_HOME": str(folder), "PREFECT_API_URL": api}
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
@@ -38,7 +38,7 @@ def prefect_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str
 @contextmanager
 def mlflow_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
     """An MLflow server with a database and artifacts of its own in `folder`. Gives its address."""
-    port = _free_port()
+    port = free_port()
     # Job execution would start eight more processes, for what this project doesn't use.
     own = {**environment, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
@@ -55,6 +55,30 @@ def mlflow_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str]
 @contextmanager
 def running(command: Sequence[str], environment: Mapping[str, str], health: str, folder: Path) -> Iterator[None]:
     """A server that answers at `health`, its log in `folder`. Raises `ServerError` where it doesn't come to that."""
+    with _started(command, environment, folder, health, lambda: urllib.request.urlopen(health, timeout=2).close(), 0.2):
+        yield
+
+
+@contextmanager
+def listening(command: Sequence[str], environment: Mapping[str, str], port: int, folder: Path) -> Iterator[int]:
+    """The process number of a server that takes connections at `port`, its log in `folder`. Raises `ServerError`."""
+
+    def ask() -> None:
+        socket.create_connection((HOST, port), timeout=2).close()
+
+    with _started(command, environment, folder, f"{HOST}:{port}", ask, 0.02) as process:
+        yield process.pid
+
+
+@contextmanager
+def _started(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    name: str,
+    ask: Callable[[], None],
+    pause_seconds: float,
+) -> Iterator[subprocess.Popen[bytes]]:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
     with log.open("w") as output:
@@ -67,22 +91,24 @@ def running(command: Sequence[str], environment: Mapping[str, str], health: str,
             preexec_fn=die_with_parent,
         )
     try:
-        _wait(process, health, log)
-        yield
+        _wait(process, name, ask, pause_seconds, log)
+        yield process
     finally:
         _end(process)
 
 
-def _wait(process: subprocess.Popen[bytes], health: str, log: Path) -> None:
+def _wait(
+    process: subprocess.Popen[bytes], name: str, ask: Callable[[], None], pause_seconds: float, log: Path
+) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            urllib.request.urlopen(health, timeout=2).close()
+            ask()
             return
         except OSError:
-            time.sleep(0.2)
+            time.sleep(pause_seconds)
     lines = log.read_text().strip().splitlines() or ["nothing was said"]
-    raise ServerError(f"{health} doesn't answer: {lines[-1]}")
+    raise ServerError(f"{name} doesn't answer: {lines[-1]}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -98,6 +124,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens at."""
     with socket.create_server((HOST, 0)) as server:
         return int(server.getsockname()[1])

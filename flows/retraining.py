@@ -37,6 +37,7 @@ from tasks.parameter_file import over_file
 from tasks.pretrain import workers_of_pretraining
 from tasks.records import Measurement, PhaseResult, Run, StoragePlan
 from tasks.session import open_session
+from tasks.storage.node_passwords import hide_passwords
 
 
 def as_told(params: Params) -> Params:
@@ -62,7 +63,7 @@ def run_name() -> str:
 )
 def retraining(params: Params = Params(), resume: str | None = None) -> str:  # noqa: B008 - frozen
     """Retrain, and return the outcome. What `params` leaves out comes from params.yaml."""
-    params = as_told(params)
+    params = hide_passwords(as_told(params))
     with (
         of_worker(Path.cwd()),
         RunLog() as log,
@@ -121,7 +122,7 @@ def main() -> int:
             if DIRECT_RUN.server:
                 DIRECT_RUN.server.wait()
             with interruptible():
-                state: State[str] = retraining(arguments.params, arguments.resume, return_state=True)
+                state: State[str] = retraining(hide_passwords(arguments.params), arguments.resume, return_state=True)
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
         except RetrainingError as error:  # of the server

@@ -56,8 +56,19 @@ def read_arguments(arguments: list[str]) -> Arguments:
         overrides.append((key.strip(), value))
     file = found.params if found.resume is None else _params_of(found.resume)
     params = load_params(file, overrides)
+    if found.resume is not None:
+        params = _with_passwords_of(found.params, params)
     store_uri(params.tracking.uri, Path.cwd())
     return Arguments(params, found.resume, found.debug)
+
+
+def _with_passwords_of(file: Path, params: Params) -> Params:
+    """The parameters of a run, which are kept without passwords, with those that the file has for the same nodes."""
+    try:
+        storage = params.storage.with_passwords_of(load_params(file).storage)
+    except ParameterError:  # what goes on is the run, whatever the file says by now
+        return params
+    return params.model_copy(update={"storage": storage})
 
 
 def _params_of(run: str) -> Path:

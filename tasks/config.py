@@ -7,13 +7,15 @@ reads the file.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from tasks.quantities import BytesOrAuto, CountOrAuto, Seconds, SecondsOrAuto
+from tasks.quantities import Bytes, BytesOrAuto, CountOrAuto, Seconds, SecondsOrAuto
 
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Closed = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -43,21 +45,74 @@ class Data(Section):
         return self
 
 
+class StorageNode(Section):
+    """A storage node whose `capacity` bounds the bytes that are placed on it."""
+
+    url: Annotated[str, Field(min_length=1)]
+    capacity: Bytes | None = None
+
+
+def _form_of_node(entry: Any) -> str | None:
+    if isinstance(entry, str):
+        return "url"
+    return "node" if isinstance(entry, dict | StorageNode) else None
+
+
+NodeEntry = Annotated[
+    Annotated[str, Field(min_length=1), Tag("url")] | Annotated[StorageNode, Tag("node")],
+    Discriminator(
+        _form_of_node,
+        custom_error_type="node",
+        custom_error_message="must be a folder or URL, or both of these: url, capacity",
+    ),
+]
+_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/]*@")
+
+
+def without_password(url: str) -> str:
+    """A node's URL as it may be shown and kept: the user stays, the password goes."""
+    return _PASSWORD.sub(r"\1@", url)
+
+
 class Storage(Section):
     """Where the training data lives while training runs."""
 
     capacity_limit: BytesOrAuto = "auto"
-    nodes: Annotated[tuple[str, ...], Field(strict=False)] = (
+    nodes: Annotated[tuple[NodeEntry, ...], Field(strict=False)] = (
         ".storage/node-1",
         ".storage/node-2",
         ".storage/node-3",
     )
     initial_nodes: Annotated[int, Field(ge=2)] = 2
-    look_ahead: Steps = 4
+    look_ahead: Steps = 8
+    wait: bool = False
+
+    @property
+    def entries(self) -> tuple[StorageNode, ...]:
+        """The nodes, all in one form."""
+        return tuple(StorageNode(url=node) if isinstance(node, str) else node for node in self.nodes)
+
+    @property
+    def without_passwords(self) -> Self:
+        """As it may be kept: URLs of nodes without passwords."""
+        return self._with_urls({node.url: without_password(node.url) for node in self.entries})
+
+    def with_passwords_of(self, other: Storage) -> Self:
+        """With the passwords that the same nodes have in `other`."""
+        return self._with_urls({without_password(node.url): node.url for node in other.entries})
+
+    def _with_urls(self, urls: Mapping[str, str]) -> Self:
+        nodes = tuple(
+            urls.get(node, node)
+            if isinstance(node, str)
+            else node.model_copy(update={"url": urls.get(node.url, node.url)})
+            for node in self.nodes
+        )
+        return self.model_copy(update={"nodes": nodes})
 
     @model_validator(mode="after")
     def _has_nodes_to_spare(self) -> Self:
-        distinct = {node.rstrip("/") for node in self.nodes}
+        distinct = {without_password(node.url).rstrip("/") for node in self.entries}
         if len(distinct) < len(self.nodes):
             raise ValueError(f"nodes must be distinct, but {len(self.nodes)} name {len(distinct)} different ones")
         if len(self.nodes) < 2:
@@ -186,9 +241,14 @@ class Params(Section):
         """The model's name in the registry: the data set's, where none is given."""
         return self.registry.model or PurePosixPath(self.data.path).stem
 
+    @property
+    def without_passwords(self) -> Self:
+        """As it may be kept and shown."""
+        return self.model_copy(update={"storage": self.storage.without_passwords})
+
     def dotted(self) -> dict[str, Any]:
-        """Every key with its path, as MLflow's parameters: `pretrain.duration`, ..."""
-        sections = self.model_dump(mode="json")
+        """Every key with its path, as MLflow's parameters: `pretrain.duration`, ... Passwords are left out."""
+        sections = self.without_passwords.model_dump(mode="json")
         flat: dict[str, Any] = {"seed": sections.pop("seed")}
         for section, keys in sections.items():
             flat.update({f"{section}.{key}": value for key, value in keys.items()})

@@ -26,7 +26,8 @@ def measure_dataset(params: Params, run: Run) -> Measurement:
 def write_measured(params: Params, run: Run, measurement: Measurement) -> None:
     """Put what was measured into the journal. `remote` None is the repository's default one."""
     schema = measurement.schema
-    Journal(run.journal).write(
+    journal = Journal(run.journal)
+    journal.write(
         "data_measured",
         **_facts(measurement.manifest),
         remote=params.data.remote,
@@ -35,6 +36,9 @@ def write_measured(params: Params, run: Run, measurement: Measurement) -> None:
         input_shape=schema.input_shape,
         test=None if measurement.test is None else _facts(measurement.test),
     )
+    for manifest in (measurement.manifest, measurement.test):
+        for note in manifest.notes if manifest is not None else ():
+            journal.write("warning", message=note)
 
 
 def _facts(manifest: Manifest) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def without_places(measurement: Measurement) -> Measurement:
 
     def plain(manifest: Manifest) -> Manifest:
         shards = tuple(replace(shard, url="") for shard in manifest.shards)
-        return replace(manifest, shards=shards, directory_url=None, revision=None)
+        return replace(manifest, shards=shards, directory_url=None, revision=None, notes=(), recorded_in=())
 
     test = None if measurement.test is None else plain(measurement.test)
     return replace(measurement, manifest=plain(measurement.manifest), test=test)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from tasks.config import Params
+from tasks.config import Params, StorageNode
 from tasks.errors import ParameterError
 
 
@@ -83,6 +83,8 @@ def validate(values: dict[str, Any]) -> Params:
 
 def _line(fault: Any) -> str:
     location = [str(part) for part in fault["loc"] if not str(part).startswith(("function-", "constrained-"))]
+    if location[:2] == ["storage", "nodes"]:
+        del location[3:4]  # which form of an entry is meant
     key = ".".join(location) or "params"
     if fault["type"] == "extra_forbidden":
         return f"{key}: unknown key; {_allowed_keys(location)}"
@@ -98,6 +100,9 @@ def _allowed_keys(location: list[str]) -> str:
     for part in location[:-1]:
         field = section.model_fields.get(part)
         section = field.annotation if field else Params
+        if location[:2] == ["storage", "nodes"]:
+            section = StorageNode
+            break
     names = sorted(section.model_fields)
     close = difflib.get_close_matches(location[-1], names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""

@@ -78,6 +78,7 @@ def _schema(units: dict[str, float] | dict[str, int], auto: bool) -> WithJsonSch
 
 Seconds = Annotated[float, BeforeValidator(read_seconds), _schema(_SECONDS, auto=False)]
 SecondsOrAuto = Annotated[float | Literal["auto"], BeforeValidator(_seconds_or_auto), _schema(_SECONDS, auto=True)]
+Bytes = Annotated[int, BeforeValidator(read_bytes), _schema(_BYTES, auto=False)]
 CountOrAuto = Annotated[
     int | Literal["auto"],
     BeforeValidator(_count_or_auto),

@@ -53,7 +53,8 @@ class Decision:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the data set. `length` is that of a list column (None for a scalar one).
+    """A column of the data set. `length` is that of a list column (None for a scalar one), and of an image the numbers
+    of its `shape`: channels, height, width.
 
     `categories` are the distinct texts of a column of the type "category" in the rows that are trained on, sorted; a
     text's place is its code. All other texts and missing ones have no code and share one slot after these.
@@ -63,6 +64,7 @@ class Column:
     type: str
     length: int | None = None
     categories: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
 
     @property
     def width(self) -> int:
@@ -77,7 +79,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of the data set. `url` is where the source store holds its bytes; None is unknown, never 0."""
+    """One file of the data set. `url` is where the source store holds its bytes; None is unknown, never 0.
+
+    `md5` is "" until the first read of a file of which DVC has no hash; what its source gives it (`etag`) stands in.
+    """
 
     path: str
     md5: str
@@ -85,6 +90,7 @@ class Shard:
     bytes: int | None
     rows: int | None
     decoded_bytes: int | None
+    etag: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,8 @@ class Manifest:
 
     `version` is DVC's hash of the set; `revision` the commit that it was read at (None: the workspace). `bytes` is None
     when it can't be known, and `unknown_because` then says why. `shards` come in the order of their paths;
-    `directory_url` is where the store holds the listing of the set (None for a single file).
+    `directory_url` is where the store holds the listing of the set (None for a single file). `notes` are sentences on
+    what was found that a user should know; `recorded_in` the DVC files that say all this, below the project.
     """
 
     path: str
@@ -104,6 +111,8 @@ class Manifest:
     unknown_because: str | None
     directory_url: str | None
     shards: tuple[Shard, ...]
+    notes: tuple[str, ...] = ()
+    recorded_in: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int | None:
@@ -114,6 +123,16 @@ class Manifest:
     def decoded_bytes(self) -> int | None:
         sizes = [shard.decoded_bytes for shard in self.shards]
         return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How large one version of a data set is, and how many files it has (None: unknown, and why the size is)."""
+
+    version: str
+    bytes: int | None
+    files: int | None
+    unknown_because: str | None
 
 
 @dataclass(frozen=True)
@@ -149,12 +168,23 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class NodeSpec:
+    """A storage node: an absolute folder or a URL, without its password, and the bytes that may be placed on it (None:
+    as many as there are)."""
+
+    url: str
+    capacity_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class StoragePlan:
-    """Where the training data lives: the nodes are empty in local mode (this node is the only one)."""
+    """Where the training data lives: the nodes are empty in local mode (this node is the only one). `nodes_before` are
+    those that hold it from before, after it has been staged again."""
 
     mode: StorageMode
-    nodes: tuple[str, ...]
+    nodes: tuple[NodeSpec, ...]
     decision: Decision
+    nodes_before: tuple[NodeSpec, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -209,6 +239,8 @@ class BatchPlan:
 class PhaseResult:
     """What a phase of training left behind. `accuracy` is that of the last evaluation, on the validation samples.
 
+    `stalled_by` shares out `stalled_seconds` by what was waited for: `store`, `node`, `decoding`.
+
     `noise_scale` is that of the gradients, in samples, by then (None: it can't be told).
     """
 
@@ -228,6 +260,7 @@ class PhaseResult:
     bytes_from_store: int
     bytes_from_nodes: int
     noise_scale: float | None = None
+    stalled_by: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

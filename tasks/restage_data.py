@@ -8,10 +8,10 @@ from tasks.errors import ParameterError, RetrainingError
 from tasks.journal import Journal
 from tasks.measure_dataset import write_measured
 from tasks.records import Measurement, Run, Schema, StoragePlan
+from tasks.storage.manifests import capacity_of
 from tasks.storage.measure import measure
-from tasks.storage.nodes import absolute_nodes, check_writable
+from tasks.storage.nodes import absolute_nodes, check_capacities, check_nodes
 from tasks.storage.repository import is_moving
-from tasks.storage.resolve import resolve
 
 
 def restage_data(
@@ -23,10 +23,10 @@ def restage_data(
     model can't read it. Raises `RetrainingError` naming a node that can't be used.
     """
     nodes = absolute_nodes(params.storage.nodes, run.root)
-    for node in nodes:
-        check_writable(node)
+    check_nodes(nodes, measurement.manifest)
     newer, kept_because = _newer_version(params, run, measurement)
     present = newer or measurement
+    check_capacities(nodes, present.manifest)
     decision = decide_restaging(
         nodes_before=len(plan.nodes) or 1,  # in local mode this machine is the only node
         nodes_after=len(nodes),
@@ -38,7 +38,7 @@ def restage_data(
     if newer is not None:
         write_measured(params, run, newer)
     journal.decide(decision, branch="continue")
-    return present, StoragePlan("distributed", nodes, decision)
+    return present, StoragePlan("distributed", nodes, decision, nodes_before=plan.nodes)
 
 
 def _newer_version(params: Params, run: Run, measurement: Measurement) -> tuple[Measurement | None, str | None]:
@@ -47,8 +47,8 @@ def _newer_version(params: Params, run: Run, measurement: Measurement) -> tuple[
     if not is_moving(run.root, data.rev):
         return None, None
     try:
-        training = resolve(run.root, data.path, data.rev, data.remote)
-        test = None if data.test_path is None else resolve(run.root, data.test_path, data.rev, data.remote)
+        training = capacity_of(run.root, data.path, data.rev, data.remote)
+        test = None if data.test_path is None else capacity_of(run.root, data.test_path, data.rev, data.remote)
         known_test = None if measurement.test is None else measurement.test.version
         if training.version == measurement.manifest.version and (test is None or test.version == known_test):
             return None, None

@@ -89,7 +89,7 @@ def _take(folder: Path) -> RunLock | None:
 
 def _write_params(folder: Path, params: Params) -> None:
     text = BytesIO()
-    YAML(typ="safe", pure=True).dump(params.model_dump(mode="json"), text)
+    YAML(typ="safe", pure=True).dump(params.without_passwords.model_dump(mode="json"), text)
     write_atomically(folder / "params.yaml", text.getvalue())
 
 

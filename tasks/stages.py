@@ -54,7 +54,7 @@ def run_fetch(params: Params, root: Path) -> None:
     """Leaves in `fetch.json` what was made sure of."""
     measurement, plan = _measurement(root), _read(root, "choose.json", StoragePlan)
     with stage_session(params, root, "fetch", measurement) as session:
-        fetch_data.fetch_data(params, session.run, measurement, plan)
+        fetch_data.fetch_data(params, session.run, measurement, plan, everything=True)
         fetched = {"version": measurement.manifest.version, "mode": plan.mode, "nodes": plan.nodes}
         write_record(state_folder(root) / "fetch.json", fetched)
 

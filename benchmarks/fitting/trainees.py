@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import torch
 from torch import nn
 
 from benchmarks.fitting.zoo import OPTIMIZERS, Subject
 from tasks.records import BatchPlan
-from tasks.storage.samples import Samples
+from tasks.storage.samples import Samples, StallCause
 from tasks.training.preprocessing import Preprocessing
 from tasks.training.subject import Build
 from tasks.training.timing import StepTimer
@@ -31,10 +32,11 @@ class NoSamples:
 
     samples_per_epoch = 0
     stalled_seconds = 0.0
+    stalled_by: Mapping[StallCause, float] = {}
     bytes_from_store = 0
     bytes_from_nodes = 0
 
-    def take(self, epoch: int, start: int, stop: int) -> Samples:
+    def take(self, epoch: int, start: int, stop: int, into: Samples | None = None) -> Samples:  # noqa: ARG002
         raise IndexError(f"there are no samples {start} to {stop} in epoch {epoch}")
 
     def release(self, epoch: int, position: int) -> None:

@@ -6,8 +6,12 @@ from typing import Literal
 
 from tasks.records import Decision
 
-# A decoded set is in memory next to the bytes it is decoded from, and the trainer needs room of its own beside it.
+# Of stored bytes: decoded they are more, and the trainer needs room of its own beside them.
 GROWTH_FACTOR = 2.0
+# Of the memory there is, what the decoded set may take: the rest is the trainer's.
+DATA_SHARE = 0.8
+# The ranks of a machine have the set in memory once.
+COPIES = 1
 
 
 def choose_storage_mode(
@@ -16,16 +20,20 @@ def choose_storage_mode(
     unknown_because: str | None,
     capacity_limit: int | Literal["auto"],
     available_bytes: int,
+    loading_bytes: int = 0,
 ) -> Decision:
     """The decision `storage_mode`: local below the capacity limit, distributed from it on or where the size is unknown.
 
     With `auto` the limit is the memory that this process may really use, over the growth factor of decoding. Whatever
-    the limit, a decoded set that this memory can't hold is distributed. All sizes in bytes.
+    the limit, a set is distributed whose decoded copies, and the `loading_bytes` beside them while the last shards are
+    loaded, are more than the data's share of this memory, and
+    so is one whose decoded size is unknown. All sizes in bytes.
     """
     limit = int(available_bytes / GROWTH_FACTOR) if capacity_limit == "auto" else capacity_limit
     origin = f" (auto: {available_bytes:,} available / {GROWTH_FACTOR:g})" if capacity_limit == "auto" else ""
     stated = f"the capacity limit of {limit:,} bytes{origin}"
-    needed = None if decoded_bytes is None else int(decoded_bytes * GROWTH_FACTOR)
+    needed = None if decoded_bytes is None else decoded_bytes * COPIES + loading_bytes
+    room = int(available_bytes * DATA_SHARE)
     if dataset_bytes is None:
         chosen, because = (
             "distributed",
@@ -33,11 +41,14 @@ def choose_storage_mode(
         )
     elif dataset_bytes >= limit:
         chosen, because = "distributed", f"the set's {dataset_bytes:,} bytes >= {stated}"
-    elif needed is not None and needed > available_bytes:
+    elif needed is None:
+        chosen = "distributed"
+        because = f"the set's {dataset_bytes:,} bytes < {stated}, but how many they are when decoded is unknown"
+    elif needed > room:
         chosen = "distributed"
         because = (
-            f"the set's {dataset_bytes:,} bytes < {stated}, but decoded and in use they need {needed:,} bytes "
-            f"of memory and this process may use {available_bytes:,}"
+            f"the set's {dataset_bytes:,} bytes < {stated}, but decoded and while they are loaded they need {needed:,} "
+            f"bytes of memory, of which {room:,} are for data (of {available_bytes:,} that this process may use)"
         )
     else:
         chosen, because = "local", f"the set's {dataset_bytes:,} bytes < {stated}"
@@ -45,8 +56,19 @@ def choose_storage_mode(
         name="storage_mode",
         chosen=chosen,
         because=because,
-        inputs={"dataset_bytes": dataset_bytes, "decoded_bytes": decoded_bytes, "available_bytes": available_bytes},
-        limits={"capacity_limit_bytes": limit, "capacity_limit": capacity_limit, "growth_factor": GROWTH_FACTOR},
+        inputs={
+            "dataset_bytes": dataset_bytes,
+            "decoded_bytes": decoded_bytes,
+            "copies": COPIES,
+            "loading_bytes": loading_bytes,
+            "available_bytes": available_bytes,
+        },
+        limits={
+            "capacity_limit_bytes": limit,
+            "capacity_limit": capacity_limit,
+            "growth_factor": GROWTH_FACTOR,
+            "data_share": DATA_SHARE,
+        },
     )
 
 

@@ -15,7 +15,16 @@ from tasks.journal import Event, number
 Report = dict[str, Any]
 
 _DECISION_KEYS = ("name", "chosen", "because", "inputs", "limits", "at")
-_RESULT_KEYS = ("workers", "steps", "samples", "seconds", "accuracy", "stalled_seconds", "peak_memory_bytes")
+_RESULT_KEYS = (
+    "workers",
+    "steps",
+    "samples",
+    "seconds",
+    "accuracy",
+    "stalled_seconds",
+    "stalled_by",
+    "peak_memory_bytes",
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ def _phases(events: list[Event]) -> list[dict[str, Any]]:
             phases[branch] |= {"seconds": event["phase_seconds"], "accuracy": _finite(event["accuracy"])}
         elif event["event"] == "branch_ended" and event.get("result"):
             result = event["result"]
-            phases[branch] |= {key: result[key] for key in _RESULT_KEYS}
+            phases[branch] |= {key: result.get(key) for key in _RESULT_KEYS}
             phases[branch] |= {"mode": result["mode"], "accuracy": _finite(result["accuracy"])}
     return list(phases.values())
 

@@ -22,6 +22,7 @@ OUTCOMES = {
     "failed": ("Failed", "bad"),
 }
 UNKNOWN = "—"
+LEAST_STALL_SECONDS = 0.1
 _TEMPLATE = Path(__file__).with_name("page.html")
 
 
@@ -68,10 +69,18 @@ def _phase_row(phase: dict[str, Any]) -> str:
         *(_count(phase[key]) for key in ("workers", "steps", "samples")),
         _seconds(phase["seconds"]),
         f"{_share(phase['accuracy'])}",
-        f"{_seconds(phase['stalled_seconds'])} / {UNKNOWN if memory is None else write_bytes(memory)}",
+        f"{_stalled(phase)} / {UNKNOWN if memory is None else write_bytes(memory)}",
     ]
     numeric = [False, False, True, True, True, True, True, True]
     return "<tr>" + "".join(_cell(cell, right) for cell, right in zip(cells, numeric, strict=True)) + "</tr>"
+
+
+def _stalled(phase: dict[str, Any]) -> str:
+    """Seconds that training waited for data, and what it waited for most, if it waited."""
+    causes = phase["stalled_by"] or {}
+    worst = max(causes, key=lambda cause: causes[cause], default=None)
+    named = f" ({worst})" if worst and causes[worst] >= LEAST_STALL_SECONDS else ""
+    return f"{_seconds(phase['stalled_seconds'])}{named}"
 
 
 def _decision_row(decision: dict[str, Any]) -> str:

@@ -20,7 +20,6 @@ from pyarrow import csv
 from tasks.records import Schema
 from tasks.storage.found import FoundColumn, FoundShard, Kind, TextCounter, Trains
 
-CSV_SUFFIXES = (".csv", ".csv.gz")
 HEADER_HINT = "is the header line missing?"
 COMMAS_HINT = "are its values separated by commas?"
 BLOCK_BYTES = 4 << 20
@@ -34,16 +33,13 @@ _UNREADABLE = (ValueError, EOFError, gzip.BadGzipFile, zlib.error)
 _TYPES = {"integer": pa.int64(), "uint8": pa.int64(), "float": pa.float64()}
 
 
-def is_csv(name: str) -> bool:
-    return name.lower().endswith(CSV_SUFFIXES)
-
-
-def find_in_csv(name: str, source: Any, label: str, trains: Trains) -> FoundShard:
+def find_in_csv(name: str, source: Any, label: str, trains: Trains, rows_before: int = 0) -> FoundShard:
     """What a CSV file holds, read once from its start to its end; `bytes` is left open.
 
-    `source` is a binary file that is only read on. Raises `ValueError` with what is wrong in the file.
+    `source` is a binary file that is only read on; `rows_before` is how many rows of the file come before those of a
+    part of it. Raises `ValueError` with what is wrong in the file.
     """
-    blocks = CsvTexts(name, source)
+    blocks = CsvTexts(name, source, rows_before)
     columns = [_Growing(column) for column in blocks.names]
     labels, rows = [pa.array([], pa.string())], 0
     for block in blocks:
@@ -62,7 +58,7 @@ def find_in_csv(name: str, source: Any, label: str, trains: Trains) -> FoundShar
     return FoundShard(name, None, rows, found, frozenset(values) - {None}, missing)
 
 
-def read_csv(content: bytes, schema: Schema, name: str) -> Any:
+def read_csv(content: bytes | memoryview, schema: Schema, name: str) -> Any:
     """The schema's columns of a CSV file as an Arrow table of the types that all shards agreed on, the label too.
 
     Raises `ValueError`, as `pyarrow.ArrowInvalid` is one, or `KeyError` for a column that is not there.
@@ -80,7 +76,8 @@ class CsvTexts:
     blank lines don't count.
     """
 
-    def __init__(self, name: str, source: Any) -> None:
+    def __init__(self, name: str, source: Any, rows_before: int = 0) -> None:
+        self._rows_before = rows_before
         self._source = _Watched(gzip.GzipFile(fileobj=source) if name.lower().endswith(".gz") else source)
         self._ragged: list[Any] = []
         try:
@@ -130,7 +127,9 @@ class CsvTexts:
             row = self._ragged[0]
             values = f"{row.actual_columns} value{'s' * (row.actual_columns != 1)}"
             hint = f"; {COMMAS_HINT}" if row.expected_columns == 1 else ""
-            return f"row {row.number} has {values} where the header names {row.expected_columns}{hint}"
+            return (
+                f"row {row.number + self._rows_before} has {values} where the header names {row.expected_columns}{hint}"
+            )
         said = " ".join(str(error).split())
         if "Empty CSV file" in said:
             return "it is empty; allowed are files with a header line"
@@ -139,7 +138,9 @@ class CsvTexts:
         if place := re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?.*invalid UTF8", said):
             names = header.split(",")
             column = names[int(place[1])].strip(' "') if int(place[1]) < len(names) else place[1]
-            return f"column {column!r} is not UTF-8 text" + (f" in row {place[2]}" if place[2] else "")
+            return f"column {column!r} is not UTF-8 text" + (
+                f" in row {int(place[2]) + self._rows_before}" if place[2] else ""
+            )
         return f"can't be read as CSV: {said}"
 
 

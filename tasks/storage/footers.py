@@ -1,6 +1,6 @@
 """What a Parquet shard says of itself: rows, columns and their types from its footer, its distinct labels and texts.
 
-Only the ranges of the footer, of the label column and of text columns are read.
+Only the ranges of the footer, of the label column, of text columns and of one first image are read.
 """
 
 from __future__ import annotations
@@ -8,12 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tasks.storage.found import FoundColumn, FoundShard, Kind, TextCounter, Texts, Trains, is_text
+from tasks.storage.found import FoundColumn, FoundShard, TextCounter, Texts, Trains
+from tasks.storage.images import as_size, shape_of, starts_as_image
+from tasks.storage.tables import is_list, kind_of, labels_in
 
 BATCH_ROWS = 65_536
+PAGE_BYTES = 1 << 18
+"""Read at a time where only the first image of a column is wanted."""
 
 
 def find_in_parquet(name: str, source: Any, label: str, trains: Trains) -> FoundShard:
@@ -26,18 +29,13 @@ def find_in_parquet(name: str, source: Any, label: str, trains: Trains) -> Found
     labels: frozenset[Any] | None = None
     missing_labels = 0
     if label in fields.names:
-        values = file.read(columns=[label], use_threads=False).column(0)
-        missing_labels = values.null_count
-        if pa.types.is_floating(values.type):
-            missing_labels += pc.sum(pc.is_nan(values)).as_py() or 0
-        if not pa.types.is_nested(values.type):
-            labels = frozenset(pc.unique(values).to_pylist()) - {None}
-        else:
-            labels = frozenset()
+        labels, missing_labels = labels_in(file.read(columns=[label], use_threads=False).column(0))
     texts = _texts(
-        file, [field.name for field in fields if field.name != label and _kind(field.type) == "string"], trains
+        file, [field.name for field in fields if field.name != label and kind_of(field.type) == "string"], trains
     )
-    columns = tuple(_column(field, metadata, texts.get(field.name)) for field in fields)
+    columns = tuple(
+        _image(field, source, metadata) or _column(field, metadata, texts.get(field.name)) for field in fields
+    )
     return FoundShard(name, None, metadata.num_rows, columns, labels, missing_labels)
 
 
@@ -53,15 +51,48 @@ def _texts(file: Any, names: list[str], trains: Trains) -> dict[str, Texts]:
 
 def _column(field: Any, metadata: Any, texts: Texts | None) -> FoundColumn:
     kind = field.type
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     values, missing = _leaf(field.name, metadata)
     length: int | None = None
-    if is_list:
+    if is_list(kind):
         rows = metadata.num_rows
         length = values // rows if rows and values % rows == 0 else 0
         if pa.types.is_fixed_size_list(kind):
             length = kind.list_size if values == rows * kind.list_size else 0
-    return FoundColumn(field.name, _kind(kind.value_type if is_list else kind), str(kind), length, missing > 0, texts)
+    elif pa.types.is_fixed_size_binary(kind):
+        length = kind.byte_width
+    return FoundColumn(
+        field.name, kind_of(kind.value_type if is_list(kind) else kind), str(kind), length, missing > 0, texts
+    )
+
+
+def _image(field: Any, source: Any, metadata: Any) -> FoundColumn | None:
+    """A column of bytes, or of `{bytes, path}`, whose first value is a PNG or JPEG image; None for any other.
+
+    That the others are of its size is seen when they are decoded: reading all of them would be reading the set.
+    """
+    path = _bytes_path(field)
+    if path is None or not metadata.num_rows:
+        return None
+    # With a buffer only the first pages of a column are read, and not the column.
+    file = pq.ParquetFile(source, buffer_size=PAGE_BYTES, pre_buffer=False)
+    values = next(file.iter_batches(1, columns=[path], use_threads=False)).column(0)
+    first = (values.field("bytes") if path != field.name else values)[0].as_py()
+    if first is None or not starts_as_image(first):
+        return None
+    shape = shape_of(first)
+    _, missing = _leaf(path, metadata)
+    kind = f"image of {as_size(shape)}"
+    return FoundColumn(field.name, "image", kind, shape[0] * shape[1] * shape[2], missing > 0, None, shape)
+
+
+def _bytes_path(field: Any) -> str | None:
+    """Where a column has bytes, as Parquet names it."""
+    kind = field.type
+    if pa.types.is_struct(kind):
+        names = [kind.field(index).name for index in range(kind.num_fields)]
+        return f"{field.name}.bytes" if "bytes" in names else None
+    is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    return str(field.name) if is_bytes else None
 
 
 def _leaf(name: str, metadata: Any) -> tuple[int, int]:
@@ -76,19 +107,3 @@ def _leaf(name: str, metadata: Any) -> tuple[int, int]:
                 statistics = chunk.statistics
                 missing += statistics.null_count if statistics is not None and statistics.has_null_count else 0
     return values, missing
-
-
-def _kind(kind: Any) -> Kind:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_uint8(kind):
-        return "uint8"
-    if pa.types.is_integer(kind):
-        return "integer"
-    if pa.types.is_floating(kind):
-        return "float"
-    if pa.types.is_boolean(kind):
-        return "boolean"
-    if pa.types.is_null(kind):
-        return "null"
-    return "string" if is_text(kind) else "other"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 MOST_CATEGORIES = 1000
 """A text column with more distinct values is no category: ids and free text have them."""
 
-Kind = Literal["uint8", "integer", "float", "boolean", "string", "null", "other"]
+Kind = Literal["uint8", "integer", "float", "boolean", "string", "image", "null", "other"]
 
 Trains = Callable[[int], NDArray[np.bool_]]
 """Which of a shard's next so many rows are trained on: (rows,)."""
@@ -38,7 +38,8 @@ class FoundColumn:
     """A column as one shard has it. `length` is None for a scalar, 0 for lists that are not all of one length.
 
     `texts` is None for what can't be read as text: everything in a Parquet file that is no text. A CSV file has
-    nothing but texts, of which `kind` is the narrowest that all of them can be read as.
+    nothing but texts, of which `kind` is the narrowest that all of them can be read as. `shape` is that of an image:
+    channels (1 or 3), height, width.
     """
 
     name: str
@@ -47,6 +48,7 @@ class FoundColumn:
     length: int | None
     has_missing: bool
     texts: Texts | None = None
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import threading
 import time
 from pathlib import Path
@@ -12,17 +13,22 @@ STALE_SECONDS = 3600.0
 
 
 def partial_name(name: str) -> str:
-    """The name that a file has while this thread writes it."""
-    return f".{name}.{os.getpid()}.{threading.get_ident()}.tmp"
+    """The name that a file has while this thread of this machine writes it."""
+    return f".{name}.{os.getpid()}@{_machine()}.{threading.get_ident()}.tmp"
 
 
 def remove_leftovers(folder: Path) -> None:
     """Remove the half-written files below `folder` (two levels, as objects lie) whose writers are gone."""
     for partial in folder.glob("*/.*.*.*.tmp"):
-        writer = partial.name.split(".")[-3]
+        writer, _, machine = partial.name.split(".")[-3].partition("@")
         try:
-            age_seconds = time.time() - partial.stat().st_mtime
-            if age_seconds > STALE_SECONDS or not (writer.isdigit() and Path("/proc", writer).exists()):
+            is_old = time.time() - partial.stat().st_mtime > STALE_SECONDS
+            is_dead = machine in ("", _machine()) and not (writer.isdigit() and Path("/proc", writer).exists())
+            if is_old or is_dead:
                 partial.unlink()
         except FileNotFoundError:
             continue
+
+
+def _machine() -> str:
+    return platform.node().replace(".", "-") or "localhost"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +14,12 @@ from tasks.records import Manifest, Measurement, Schema
 from tasks.storage.description import held_out_share
 from tasks.storage.found import FoundShard, Trains
 from tasks.storage.look import look_into
-from tasks.storage.resolve import resolve
+from tasks.storage.manifests import manifest_of
+from tasks.storage.opening import open_store
 from tasks.storage.schema import agree
 from tasks.storage.split import TEST, TRAIN, VALIDATE, RowParts, parts_of_rows
-from tasks.storage.transfer import StoredObject, stored
+
+SHOWN = 10
 
 
 def measure(params: Params, root: str) -> Measurement:
@@ -26,13 +28,15 @@ def measure(params: Params, root: str) -> Measurement:
     Raises `ParameterError` for everything in them that training could trip over later.
     """
     data = params.data
-    training = resolve(root, data.path, data.rev, data.remote)
-    test = None if data.test_path is None else resolve(root, data.test_path, data.rev, data.remote, "data.test_path")
-    of_training = look_into(_objects(training), data.label, lambda md5: _trained_rows(params, md5), "data.path")
-    of_test = look_into(_objects(test), data.label, lambda _: _no_rows, "data.test_path") if test else []
-    for key, path, own in (("data.path", data.path, of_training), ("data.test_path", data.test_path, of_test)):
-        if own and not sum(shard.rows for shard in own):
-            raise ParameterError([f"{key}: {path!r} is an empty data set: its {len(own)} shards have no rows"])
+    open_store(params, root)
+    training = manifest_of(root, data.path, data.rev, data.remote)
+    test = None
+    if data.test_path is not None:
+        test = manifest_of(root, data.test_path, data.rev, data.remote, "data.test_path")
+    training, of_training = _look(training, params, lambda md5: _trained_rows(params, md5), "data.path", root)
+    of_test: list[FoundShard] = []
+    if test is not None:
+        test, of_test = _look(test, params, lambda _: _no_rows, "data.test_path", root)
     schema = agree([*of_training, *of_test], data.label)
     _check_labels(params, of_training, of_test)
     if of_test:
@@ -42,8 +46,25 @@ def measure(params: Params, root: str) -> Measurement:
     return Measurement(measured, schema, None if test is None else with_found(test, of_test, schema))
 
 
-def _objects(manifest: Manifest) -> list[StoredObject]:
-    return [stored(manifest, shard) for shard in manifest.shards]
+def _look(
+    manifest: Manifest, params: Params, trains: Callable[[str], Trains], key: str, root: str
+) -> tuple[Manifest, list[FoundShard]]:
+    """A set with the shards that it is staged as, and what they hold. Shards without rows are left out."""
+    looked = look_into(manifest, params.data.label, trains, key, root)
+    empty = [found.name for _, found in looked if not found.rows]
+    if len(empty) == len(looked):
+        raise ParameterError([f"{key}: {manifest.path!r} is an empty data set: its {len(looked)} shards have no rows"])
+    notes = manifest.notes
+    if empty:
+        shown = ", ".join(empty[:SHOWN]) + (", ..." if len(empty) > SHOWN else "")
+        notes = (*notes, f"{shown} {'has no rows and is' if len(empty) == 1 else 'have no rows and are'} left out")
+    shards = tuple(shard for shard, found in looked if found.rows)
+    files = {shard.path for shard in manifest.shards}
+    if any(shard.path not in files for shard in shards):
+        # Of a set that is staged as pieces the files themselves are not fetched: nothing would read them.
+        manifest = replace(manifest, directory_url=None)
+        notes = (*notes, f"{manifest.path} is staged as {len(shards):,} pieces of its {manifest.files} files")
+    return replace(manifest, shards=shards, notes=notes), [found for _, found in looked if found.rows]
 
 
 def _trained_rows(params: Params, md5: str) -> Trains:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import psutil
 
+_CACHE = ("inactive_file", "active_file")
+_CACHE_OF_ALL = ("total_inactive_file", "total_active_file")
+
 # Kernels write "no limit" of version 1 as a number near 2**63.
 NO_LIMIT = 1 << 60
 
@@ -43,7 +46,10 @@ def _process_bytes(status: Path, name: str) -> int | None:
 
 
 def _group_rooms(root: Path) -> list[int]:
-    """Limit minus working set of every control group that this process is in, and of their ancestors."""
+    """Limit minus what is used of it, in every control group that this process is in, and in their ancestors.
+
+    The kernel gives up its cache of files for whoever needs memory, so that is not used; files in memory (tmpfs) are.
+    """
     table = root / "proc/self/cgroup"
     if not table.exists():
         return []
@@ -51,10 +57,10 @@ def _group_rooms(root: Path) -> list[int]:
     for line in table.read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
+            base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", _CACHE)
         elif "memory" in controllers.split(","):
             base = root / "sys/fs/cgroup/memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", _CACHE_OF_ALL)
         else:
             continue
         group = base / path.lstrip("/")
@@ -68,19 +74,20 @@ def _group_rooms(root: Path) -> list[int]:
     return rooms
 
 
-def _room(group: Path, limit_name: str, usage_name: str, inactive_name: str) -> int | None:
-    limit = _read(group / limit_name)
+def _room(group: Path, limit_name: str, usage_name: str, cache_names: tuple[str, ...]) -> int | None:
+    limits = [limit for name in (limit_name, "memory.high") if (limit := _read(group / name)) is not None]
+    limit = min(limits, default=None)
     usage = _read(group / usage_name)
     if limit is None or usage is None or limit >= NO_LIMIT:
         return None
-    inactive = 0
+    cached = 0
     statistics = group / "memory.stat"
     if statistics.exists():
         for line in statistics.read_text().splitlines():
             name, _, value = line.partition(" ")
-            if name == inactive_name:
-                inactive = int(value)
-    return max(0, limit - max(0, usage - inactive))
+            if name in cache_names:
+                cached += int(value)
+    return max(0, limit - max(0, usage - cached))
 
 
 def _read(path: Path) -> int | None:

@@ -1,50 +1,38 @@
 """The source of the distributed mode: shards move from the storage nodes to this process in step with training (A1.c).
 
-What training takes and releases drives what is moved: what it waits for comes first, then up to `look_ahead` shards
-beyond those in use, on into the next epoch; validation rows come last, unless they are waited for. Threads only.
+What training takes and releases drives what is moved: the shards that are in use and a few more lie decoded in a ring,
+`look_ahead` more lie ready behind them as they are stored, on into the next epoch. Threads only.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
-import numpy as np
-
+from tasks.decisions.moving import plan_moving
 from tasks.errors import RetrainingError
 from tasks.records import Manifest, Schema
-from tasks.storage.decoding import decode
+from tasks.storage.decoding import decode, give_back_memory
+from tasks.storage.jobs import Job, Jobs
+from tasks.storage.look_ahead import LookAhead
 from tasks.storage.order import Orders
-from tasks.storage.samples import Samples, in_blocks
+from tasks.storage.placing import place_on_node
+from tasks.storage.ring import Ring
+from tasks.storage.samples import Samples, StallCause, in_blocks, room_for
 from tasks.storage.shard_reader import ShardReader
 from tasks.storage.split import Parts
+from tasks.storage.stalls import Stalls
 from tasks.storage.transfer import stored
+from tasks.storage.validation_rows import ValidationRows
 
-MOST_THREADS = 8
 CLOSING_SECONDS = 2.0
 
 
-class _Job(NamedTuple):
-    """The next thing to do: compute an epoch's order, move a shard for an epoch, or get a shard's validation rows."""
-
-    kind: Literal["order", "move", "validate"]
-    epoch: int
-    shard: int
-
-
-@dataclass
-class _Slot:
-    """A shard that is moving (neither is set), here, or failed."""
-
-    samples: Samples | None = None
-    failure: Exception | None = None
-
-
 class Mover:
-    """A `SampleSource`. It starts to move when it is opened; rank 0's also places all shards on the nodes."""
+    """A `SampleSource`. It starts to move when it is opened, for training that begins at `start` (epoch, position);
+    rank 0's also places all shards on the nodes. One thread takes, releases and validates."""
 
     def __init__(
         self,
@@ -55,30 +43,34 @@ class Mover:
         seed: int,
         look_ahead: int,
         places: bool,
+        start: tuple[int, int] = (0, 0),
     ) -> None:
-        self.samples_per_epoch = sum(parts.counts)
-        self.stalled_seconds = 0.0
+        counts = parts.counts
+        self.samples_per_epoch = sum(counts)
         self._manifest, self._schema, self._reader, self._parts = manifest, schema, reader, parts
-        self._look_ahead = look_ahead
-        self._orders = Orders(parts.counts, seed)
-        self._slots: dict[tuple[int, int], _Slot] = {}
-        self._wanted: set[tuple[int, int]] = set()
-        # Positions are (epoch, sample): nothing before `done` is looked for ahead, all before `reached` is in use.
-        self._done = (0, 0)
-        self._reached = (0, 0)
-        self._validation: dict[int, _Slot] = {}
-        self._validation_shards = [shard for shard, rows in enumerate(parts.validation) if len(rows)]
-        self._validation_wanted = False
-        self._training_began = False
+        plan = plan_moving(counts, look_ahead)
+        self._orders = Orders(counts, seed)
+        self._ring = Ring(plan.ring_rows, schema.width, schema.dtype, len(counts))
+        row_bytes = self._ring.bytes // max(1, plan.ring_rows)
+        self._validation = ValidationRows(parts.validation, row_bytes, self._ring.bytes, plan.window_shards)
+        self._look_ahead = LookAhead(self._orders, counts, plan)
+        self._jobs = Jobs(self._ring, self._look_ahead, counts, plan, self._validation)
+        self._stalls = Stalls(lambda: reader.seconds_by_cause)
         self._closed = False
-        self._changed = threading.Condition()
-        threads = min(MOST_THREADS, max(2, look_ahead))
-        self._threads = [threading.Thread(target=self._work, name=f"mover-{n}", daemon=True) for n in range(threads)]
+        lock = threading.Lock()
+        self._work, self._arrived = threading.Condition(lock), threading.Condition(lock)
+        self._has_begun = threading.Event()
+        self._look_from(*start)
+        self._threads = [
+            threading.Thread(target=self._run, name=f"mover-{number}", daemon=True)
+            for number in range(plan.in_flight_shards)
+        ]
         if places:
-            urls = sorted(set(reader.node_of.values()))
+            sequence = self._orders.of(start[0]).sequence
+            urls = sorted({url for url in reader.node_of.values() if url is not None})
             self._threads += [
-                threading.Thread(target=self._place, args=(url,), name=f"placer-{n}", daemon=True)
-                for n, url in enumerate(urls)
+                threading.Thread(target=self._place, args=(url, sequence), name=f"placer-{number}", daemon=True)
+                for number, url in enumerate(urls)
             ]
         for thread in self._threads:
             thread.start()
@@ -92,165 +84,161 @@ class Mover:
         return self._reader.bytes_from_nodes
 
     @property
+    def stalled_seconds(self) -> float:
+        return self._stalls.seconds
+
+    @property
+    def stalled_by(self) -> Mapping[StallCause, float]:
+        return self._stalls.by_cause
+
+    @property
     def shards_held(self) -> int:
         """Shards that are in memory, or on their way into it."""
-        with self._changed:
-            return len(self._slots)
+        with self._work:
+            return self._jobs.shards_held
 
-    def take(self, epoch: int, start: int, stop: int) -> Samples:
-        order = self._orders.of(epoch)
-        shards, rows = order.shards[start:stop], order.rows[start:stop]
-        needed = [int(shard) for shard in np.unique(shards)]
-        keys = {(epoch, shard) for shard in needed}
-        with self._changed:
-            self._done = max(self._done, (epoch, start))
-            self._reached = max(self._reached, (epoch, stop))
-            self._wanted |= keys
-            self._changed.notify_all()
-            self._wait(lambda: all(self._is_here(self._slots.get(key)) for key in keys))
-            self._wanted -= keys
-            self._training_began = True
-            self._changed.notify_all()
-            blocks = {shard: self._slots[epoch, shard].samples for shard in needed}
-        features = np.empty((len(rows), self._schema.width), dtype=self._schema.dtype)
-        labels = np.empty(len(rows), dtype=np.int64)
-        for shard, block in blocks.items():
-            assert block is not None
-            mine = shards == shard
-            features[mine] = block.features[rows[mine]]
-            labels[mine] = block.labels[rows[mine]]
-        return Samples(features, labels)
+    def take(self, epoch: int, start: int, stop: int, into: Samples | None = None) -> Samples:
+        shards, rows = self._orders.of(epoch).slice(start, stop)
+        wanted = len(shards)
+        samples = room_for(wanted, self._schema.width, self._schema.dtype) if into is None else into.part(0, wanted)
+        self._look_from(epoch, start)
+        done = 0
+        while done < wanted:
+            # What is here is copied first: it may have to make room for what is missing.
+            with self._work:
+                self._wait_for(int(shards[done]))
+                here = self._ring.here(shards[done:])
+                end = wanted if here.all() else done + int(here.argmin())
+                places = self._ring.places(shards[done:end], rows[done:end])
+            self._ring.gather(places, samples.part(done, end))
+            done = end
+            if done < wanted:
+                self._look_from(epoch, start + done)
+        return samples
 
     def release(self, epoch: int, position: int) -> None:
-        last_use = self._orders.of(epoch).last_use
-        with self._changed:
-            self._done = max(self._done, (epoch, position))
-            self._reached = max(self._reached, (epoch, position))
-            for key in [
-                key for key in self._slots if key[0] < epoch or (key[0] == epoch and last_use[key[1]] < position)
-            ]:
-                if key not in self._wanted:
-                    del self._slots[key]
-            self._changed.notify_all()
+        self._look_from(epoch, position)
 
-    def validation(self) -> list[Samples]:
-        with self._changed:
-            self._validation_wanted = True
-            self._changed.notify_all()
-            self._wait(lambda: all(self._is_here(self._validation.get(shard)) for shard in self._validation_shards))
-            parts = [self._validation[shard].samples for shard in self._validation_shards]
-        return in_blocks([part for part in parts if part is not None])
+    def validation(self) -> Iterator[Samples]:
+        return in_blocks(self._validation_parts())
 
     def close(self) -> None:
-        with self._changed:
+        with self._work:
             self._closed = True
-            self._changed.notify_all()
+            self._work.notify_all()
+            self._arrived.notify_all()
+        self._reader.close()
+        self._has_begun.set()
         deadline = time.monotonic() + CLOSING_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _wait(self, ready: Callable[[], bool]) -> None:
-        began = time.monotonic()
+    def _look_from(self, epoch: int, position: int) -> None:
+        """Training is at this position: nothing before it is needed, unless it goes back."""
+        order = self._orders.of(epoch)
+        if position >= order.samples:
+            epoch, position, order = epoch + 1, 0, self._orders.of(epoch + 1)
+        first, stop = order.in_use(position)
+        with self._work:
+            if self._look_ahead.move_to(epoch, first, stop):
+                self._jobs.forget_unwanted()
+                self._work.notify_all()
+
+    def _validation_parts(self) -> Iterator[Samples]:
+        with self._work:
+            number = self._validation.begin_round()
+            self._work.notify_all()
         try:
-            while not ready():
+            for shard in self._validation.shards:
+                with self._work:
+                    self._wait(shard, partial(self._has_validation, shard))
+                    samples = self._validation.get(shard)
+                    self._validation.used(shard)
+                    self._work.notify()
+                assert samples is not None
+                yield samples
+        finally:
+            with self._work:
+                self._validation.end_round(number)
+
+    def _has_validation(self, shard: int) -> bool:
+        return self._validation.get(shard) is not None
+
+    def _wait_for(self, shard: int) -> None:
+        if self._ring.holds(shard):
+            return
+        self._jobs.awaited = shard
+        self._wait(shard, lambda: self._ring.holds(shard))
+        self._jobs.awaited = None
+
+    def _wait(self, shard: int, is_here: Callable[[], bool]) -> None:
+        """Wait, with the lock, for a shard. Raises what has kept it from coming."""
+        if is_here():
+            return
+        with self._stalls.waiting() as wait:
+            while not is_here():
                 if self._closed:
                     raise RetrainingError("the source of training samples is closed")
-                self._changed.wait()
-        finally:
-            self.stalled_seconds += time.monotonic() - began
+                failure = self._jobs.failures.get(shard)
+                if failure is not None:
+                    if failure.was_awaited:
+                        raise failure.error
+                    # It failed while it was looked ahead for, and may have come back since.
+                    self._jobs.try_again(shard)
+                    self._work.notify_all()
+                wait.spend(self._arrived.wait, self._jobs.is_decoding(shard))
 
-    @staticmethod
-    def _is_here(slot: _Slot | None) -> bool:
-        if slot is None:
-            return False
-        if slot.failure is not None:
-            raise slot.failure
-        return slot.samples is not None
-
-    def _work(self) -> None:
+    def _run(self) -> None:
+        """One thread's work, until the source is closed."""
         while True:
-            with self._changed:
-                while not self._closed and (job := self._next_job()) is None:
-                    self._changed.wait()
+            with self._work:
+                while not self._closed and (job := self._jobs.next()) is None:
+                    self._work.wait()
                 if self._closed:
                     return
                 assert job is not None
-                if job.kind == "move":
-                    self._slots[job.epoch, job.shard] = _Slot()
-                elif job.kind == "validate":
-                    self._validation[job.shard] = _Slot()
-            if job.kind == "order":
-                self._orders.of(job.epoch)
-            else:
-                self._move(job)
+            self._finish(job)
+            self._has_begun.set()
 
-    def _next_job(self) -> _Job | None:
-        for epoch, shard in sorted(self._wanted - self._slots.keys()):
-            return _Job("move", epoch, shard)
-        if self._validation_wanted and (job := self._next_validation()) is not None:
-            return job
-        return self._next_ahead() or (self._next_validation() if self._training_began else None)
-
-    def _next_ahead(self) -> _Job | None:
-        """The first shard from `done` on that is not here, if it is at most `look_ahead` beyond those in use."""
-        ahead = 0
-        for epoch in (self._done[0], self._done[0] + 1):
-            order = self._orders.known(epoch)
-            if order is None:
-                return _Job("order", epoch, 0)
-            for shard in order.sequence:
-                if (epoch, order.last_use[shard]) < self._done:
-                    continue
-                ahead += (epoch, order.first_use[shard]) >= self._reached
-                if ahead > self._look_ahead:
-                    return None
-                if (epoch, shard) not in self._slots:
-                    return _Job("move", epoch, shard)
-        return None
-
-    def _next_validation(self) -> _Job | None:
-        # From the end of the shards that training comes to last, so that both don't read the same shard.
-        order = self._orders.known(self._done[0])
-        sequence = order.sequence if order is not None else ()
-        missing = [shard for shard in self._validation_shards if shard not in self._validation]
-        if not missing:
-            return None
-        place = {shard: number for number, shard in enumerate(sequence)}
-        return _Job("validate", self._done[0], max(missing, key=lambda shard: place.get(shard, len(place))))
-
-    def _move(self, job: _Job) -> None:
-        outcome, validation = _Slot(), None
+    def _finish(self, job: Job) -> None:
         try:
-            name = stored(self._manifest, self._manifest.shards[job.shard]).name
-            samples = decode(self._reader.read(job.shard), self._schema, name)
-            validation = samples.rows(self._parts.validation[job.shard])
-            outcome.samples = validation if job.kind == "validate" else samples.rows(self._parts.training[job.shard])
+            outcome = self._do(job)
         except Exception as error:  # raised again in the thread that waits for the shard
-            outcome.failure = error
-        with self._changed:
-            if job.kind == "validate":
-                self._validation[job.shard] = outcome
-            else:
-                if (job.epoch, job.shard) in self._slots:
-                    self._slots[job.epoch, job.shard] = outcome
-                if validation is not None and not self._is_kept(job.shard):
-                    self._validation[job.shard] = _Slot(validation)
-            self._changed.notify_all()
+            outcome = error
+        if job.kind != "read":
+            give_back_memory()
+        with self._work:
+            self._note(job, outcome)
+            self._arrived.notify_all()
+            self._work.notify()
 
-    def _is_kept(self, shard: int) -> bool:
-        slot = self._validation.get(shard)
-        return slot is not None and slot.samples is not None
+    def _do(self, job: Job) -> object:
+        """A shard's bytes, or the validation rows of one that is decoded, if they are wanted."""
+        if job.kind == "read":
+            return self._reader.read(job.shard, hurry=job.hurry)
+        content = job.content if job.kind == "decode" else self._reader.read(job.shard)
+        samples = decode(content, self._schema, stored(self._manifest, self._manifest.shards[job.shard]).name)
+        if job.kind == "decode":
+            self._ring.fill(job.shard, samples, self._parts.training[job.shard])
+        with self._work:
+            if not self._validation.wants(job.shard):
+                return None
+        return samples.rows(self._parts.validation[job.shard])
 
-    def _place(self, url: str) -> None:
-        """Bring the shards of one node to it, in the order of the first epoch."""
-        self._reader.remove_leftovers(url)
-        sequence = self._orders.of(0).sequence
-        rest = [shard for shard in range(len(self._manifest.shards)) if shard not in set(sequence)]
-        for shard in [*sequence, *rest]:
-            if self._closed:
-                return
-            if self._reader.node_of[self._manifest.shards[shard].md5] == url:
-                try:
-                    self._reader.place(shard)
-                except RetrainingError as error:
-                    self._reader.warn(f"not placed on {url}: {error}")
+    def _note(self, job: Job, outcome: object) -> None:
+        if isinstance(outcome, Exception):
+            self._jobs.has_failed(job, outcome)
+            return
+        if isinstance(outcome, Samples):
+            self._validation.take(job.shard, outcome)
+        if job.kind == "read":
+            self._jobs.has_read(job.shard, outcome)
+        elif job.kind == "decode":
+            self._jobs.has_decoded(job.shard)
+        else:
+            self._jobs.has_validated(job.shard)
+
+    def _place(self, url: str, sequence: tuple[int, ...]) -> None:
+        # Training waits for the first shard: nothing is to compete with it.
+        self._has_begun.wait()
+        place_on_node(self._reader, self._manifest, url, sequence, lambda: self._closed)

@@ -1,4 +1,7 @@
-"""The project's DVC repository: opening it, at a revision too, its remotes and its cache folder."""
+"""The project's DVC repository: opening it, at a revision too, its outputs, its remotes and its cache folder.
+
+A remote is known by its configuration alone: DVC's file systems take longer to import than a listing to read.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from dvc.config import ConfigError
-from dvc.data_cloud import Remote
-from dvc.exceptions import DvcException, NotDvcRepoError
-from dvc.fs import GitFileSystem
+from dvc.dvcfile import load_file
+from dvc.exceptions import DvcException, NotDvcRepoError, OutputNotFoundError
+from dvc.fs import GitFileSystem, get_fs_config
 from dvc.repo import Repo
-from dvc.scm import NoSCM, RevError, resolve_rev
+from dvc.repo.open_repo import open_repo
+from dvc.scm import NoSCM, RevError, SCMError, resolve_rev
 from scmrepo.git import Git
 
 from tasks.errors import ParameterError, RetrainingError
@@ -81,15 +86,77 @@ def _commit(git: Git, rev: str) -> str:
         raise ParameterError([f"data.rev: {rev!r} is no commit, tag or branch of this repository"]) from None
 
 
-def store_of(repo: Repo, name: str | None) -> Remote:
+def outputs_of(repo: Repo, top: str, path: str, key: str) -> tuple[list[Any], str]:
+    """What DVC tracks at `path` below `top`: one output, and what of it is meant ("" is all); or all outputs below it.
+
+    Raises `ParameterError` for what isn't tracked.
+    """
+    parts = path.split("/")
+    for length in range(len(parts), 0, -1):
+        own = _in_its_own_file(repo, posixpath.join(top, *parts[:length]))
+        if own is not None:
+            return [own], "/".join(parts[length:])
+    for length in range(len(parts), 0, -1):
+        try:
+            found = repo.find_outs_by_path(posixpath.join(top, *parts[:length]))
+        except OutputNotFoundError:
+            continue
+        return [found[0]], "/".join(parts[length:])
+    local = sorted((out for out in repo.index.outs if out.protocol == "local"), key=lambda out: str(out.fs_path))
+    # A metric or plot that DVC doesn't store is no data.
+    below = [out for out in local if str(out.fs_path).startswith(f"{posixpath.join(top, path)}/") and out.use_cache]
+    if below:
+        return below, ""
+    tracked = [posixpath.relpath(out.fs_path, top) for out in local]
+    raise untracked(path, tracked, key)
+
+
+def _in_its_own_file(repo: Repo, path: str) -> Any | None:
+    """The output of a .dvc file beside it. Asking for it by its path would make DVC read all that it tracks first."""
+    file = f"{path}.dvc"
+    if not repo.fs.isfile(file):
+        return None
+    return next((out for out in load_file(repo, file).stage.outs if str(out.fs_path) == path), None)
+
+
+def untracked(path: str, tracked: list[str], key: str) -> ParameterError:
+    shown = ", ".join(tracked[:10]) + (", ..." if len(tracked) > 10 else "")
+    return ParameterError([f"{key}: {path!r} is not tracked by DVC; allowed are {shown or 'paths given to dvc add'}"])
+
+
+@contextmanager
+def source_of_import(out: Any, root: str) -> Iterator[Repo]:
+    """The repository that `dvc import` took an output from, at the commit that it was taken at.
+
+    DVC takes a relative address from the folder that a command happens to run in; here it is that of the project or of
+    the .dvc file. Raises `RetrainingError` when it can't be opened.
+    """
+    dependency = out.stage.deps[0]
+    definition = dependency.def_repo
+    url, rev = str(definition["url"]), definition.get("rev_lock") or definition.get("rev")
+    remote = definition.get("remote")
+    below = posixpath.relpath(str(out.stage.wdir), str(out.repo.root_dir))
+    for folder in (root, Path(root, below)):
+        if "://" not in url and Path(folder, url).is_dir():
+            url = os.path.realpath(Path(folder, url))
+            break
+    options = {"remote_config": remote} if isinstance(remote, dict) else {"remote": remote}
+    try:
+        with open_repo(url, rev=rev, subrepos=True, **options) as repo:
+            yield repo
+    except (NotDvcRepoError, SCMError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise RetrainingError(f"{out}: its source {definition['url']} can't be opened at {rev}: {reason}") from error
+
+
+def store_config(repo: Repo, name: str | None) -> dict[str, Any]:
+    """The settings of a remote (None: the default one), `url` among them, and `name`. Raises `ParameterError`."""
+    name = name or repo.config["core"].get("remote")
     known = ", ".join(sorted(repo.config["remote"])) or "none; add one with dvc remote add -d"
     try:
-        store = repo.cloud.get_remote(name)
+        if name:
+            return {**get_fs_config(repo.config, name=name), "name": name}
     except ConfigError:
-        shown = repr(name) if name else "null (there is no default)"
-        raise ParameterError([f"data.remote: {shown} is no DVC remote; this repository has {known}"]) from None
-    if store.fs.version_aware or store.worktree:
-        raise ParameterError(
-            [f"data.remote: {store.name!r} is cloud-versioned; allowed are remotes without version_aware"]
-        )
-    return store
+        pass
+    shown = repr(name) if name else "null (there is no default)"
+    raise ParameterError([f"data.remote: {shown} is no DVC remote; this repository has {known}"])

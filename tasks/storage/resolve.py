@@ -1,4 +1,5 @@
-"""What DVC knows of a data set: version, size, files, and where the store holds each. The only importer of dvc.
+"""What DVC knows of a data set: version, size, files, and where the store holds each. Imports dvc, as only
+`tasks.storage.repository` does besides.
 
 Nothing of the data is read here, nor is the workspace looked at. DVC's index of several processes at once gives wrong
 listings, so one process resolves, with a site cache of its own, and hands the manifest on.
@@ -6,24 +7,19 @@ listings, so one process resolves, with a site cache of its own, and hands the m
 
 from __future__ import annotations
 
-import os
 import posixpath
-from collections.abc import Callable
 from hashlib import md5
-from pathlib import Path
 from typing import Any
 
-from dvc.exceptions import OutputNotFoundError
-from dvc.repo import Repo
-
-from tasks.errors import ParameterError, RetrainingError
+from tasks.errors import ParameterError
 from tasks.records import Manifest, Shard
-from tasks.storage.csv_shards import CSV_SUFFIXES
-from tasks.storage.listing import Entry, parse_listing, version_of
-from tasks.storage.repository import at_revision, open_repository, store_of
-from tasks.storage.store import read_object
+from tasks.storage.belonging import ALLOWED, data_among
+from tasks.storage.capacity import added_up, relative_path, version_of_several
+from tasks.storage.listing import Entry, version_of
+from tasks.storage.origins import Origin, origin_of, within
+from tasks.storage.remote_options import options_of
+from tasks.storage.repository import at_revision, open_repository, outputs_of, source_of_import, store_config, untracked
 
-SHARD_SUFFIXES = (".parquet", ".pq", *CSV_SUFFIXES)
 _EMPTY_MD5 = md5(b"").hexdigest()
 
 
@@ -32,118 +28,104 @@ def resolve(
 ) -> Manifest:
     """The manifest of a DVC-tracked folder or file, read at `rev` (None: the workspace's .dvc and dvc.lock files).
 
-    `data_path` is relative to `root`; a part of a tracked folder will do. `remote` names the store (None: the default).
-    `key` is the parameter that gave the path. Sizes of single shards are unknown (None) unless DVC records them.
-    Raises `ParameterError` for what isn't tracked or holds no shard, `RetrainingError` for a store that lacks it.
+    `data_path` is relative to `root`; a part of a tracked folder will do, and so will a folder of several ones.
+    `remote` names the store (None: the default). `key` is the parameter that gave the path. Sizes of single shards are
+    unknown (None) unless DVC records them.
+    Raises `ParameterError` for what isn't tracked or holds no data, `RetrainingError` for a store that lacks it.
     """
-    path = _relative(root, data_path, key)
+    path = relative_path(root, data_path, key)
     with open_repository(root, key) as present, at_revision(present, root, rev) as (repo, top, revision):
-        out, part = _owner(repo, top, path, key)
-        if not out.hash_info:
-            raise ParameterError(
-                [f"{key}: DVC records no hash of {path!r}; allowed is data that dvc add or dvc repro has stored"]
-            )
-        version = str(out.hash_info.value)
-        objects = _source(present, out, version, remote)
-
-        def url(version: str) -> str:
-            return str(objects.fs.unstrip_protocol(objects.oid_to_path(version)))
-
-        size = out.meta.size or None
-        directory_url: str | None = None
-        if out.hash_info.isdir:
-            entries = _entries(out, version, url)
-            directory_url = None if out.files else url(version)
-        else:
-            entries = [Entry("", version, size)]
-        if part:
-            entries = _within(entries, part)
+        outs, part = outputs_of(repo, top, path, key)
+        origins = [origin_of(present, out, root, remote, key) for out in outs]
+        recorded_in = _recorded_in(repo, outs) if len(outs) == 1 else ()
+        if len(outs) > 1:
+            whole = _together(outs, origins, posixpath.join(top, path))
+        elif part:
+            entries = within(origins[0].entries, part)
             if not entries:
-                raise _untracked(repo, top, path, key)
-            size = None
-            version = version_of(entries)
-        elif out.meta.nfiles not in (None, len(entries)):
-            raise RetrainingError(f"{path}: DVC records {out.meta.nfiles} files, but the listing has {len(entries)}")
-    if entries[0].path == "":
-        entries = [entries[0]._replace(path=posixpath.basename(path))]
-        version, directory_url = entries[0].md5, None
-    sizes = [entry.bytes for entry in entries]
-    if size is None and None not in sizes:
-        size = sum(each for each in sizes if each is not None) or None
-    unknown_because = None if size is not None else f"DVC records no size of {path}"
-    shards = _shards(entries, path, key, url)
-    return Manifest(path, version, revision, size, len(entries), unknown_because, directory_url, shards)
-
-
-def _relative(root: str, data_path: str, key: str) -> str:
-    path = os.path.relpath(Path(root, data_path), root)
-    if path == "." or path.startswith(".."):
-        raise ParameterError([f"{key}: {data_path!r} must be a path inside of {root} that DVC tracks"])
-    return Path(path).as_posix()
-
-
-def _owner(repo: Repo, top: str, path: str, key: str) -> tuple[Any, str]:
-    """The output that `path` is or lies in, and what of it is meant ("" is all)."""
-    parts = path.split("/")
-    for length in range(len(parts), 0, -1):
-        try:
-            found = repo.find_outs_by_path(posixpath.join(top, *parts[:length]))
-        except OutputNotFoundError:
-            continue
-        return found[0], "/".join(parts[length:])
-    raise _untracked(repo, top, path, key)
-
-
-def _source(repo: Repo, out: Any, version: str, remote: str | None) -> Any:
-    """Where the objects of a set are read from: the remote, or DVC's own cache for a set that was never pushed.
-
-    DVC pushes the listing of a folder after all of its files, so that the listing tells whether a set was pushed.
-    """
-    cache = repo.cache.local
-    is_cached = cache is not None and Path(cache.oid_to_path(version)).exists()
-    if is_cached and remote is None and not repo.config["core"].get("remote") and not out.remote:
-        return cache
-    store = store_of(repo, remote or out.remote)
-    # Files hashed by DVC 2 lie elsewhere in a store.
-    objects = store.legacy_odb if out.hash_info.name == "md5-dos2unix" else store.odb
-    return cache if is_cached and not objects.fs.exists(objects.oid_to_path(version)) else objects
-
-
-def _untracked(repo: Repo, top: str, path: str, key: str) -> ParameterError:
-    tracked = sorted(posixpath.relpath(out.fs_path, top) for out in repo.index.outs if out.protocol == "local")
-    shown = ", ".join(tracked[:10]) + (", ..." if len(tracked) > 10 else "")
-    return ParameterError([f"{key}: {path!r} is not tracked by DVC; allowed are {shown or 'paths given to dvc add'}"])
-
-
-def _entries(out: Any, version: str, url: Callable[[str], str]) -> list[Entry]:
-    if out.files:
-        return sorted(Entry(file["relpath"], file["md5"], file.get("size")) for file in out.files)
-    return parse_listing(read_object(url(version), version, f"{out}: listing {version}"), version)
-
-
-def _within(entries: list[Entry], part: str) -> list[Entry]:
-    """The files of a part of a set, by their paths in it ("" for the part itself, if it is a file)."""
-    return [
-        entry._replace(path=entry.path[len(part) :].lstrip("/"))
-        for entry in entries
-        if entry.path == part or entry.path.startswith(f"{part}/")
-    ]
-
-
-def _shards(entries: list[Entry], path: str, key: str, url: Callable[[str], str]) -> tuple[Shard, ...]:
-    shards = [entry for entry in entries if entry.path.lower().endswith(SHARD_SUFFIXES)]
-    if not shards:
-        raise ParameterError(
-            [
-                f"{key}: {path!r} is an empty data set: none of its {len(entries)} files is a shard "
-                f"({', '.join(f'*{suffix}' for suffix in SHARD_SUFFIXES)})"
-            ]
+                raise untracked(path, [posixpath.relpath(outs[0].fs_path, top)], key)
+            size = added_up([entry.bytes for entry in entries]) or None
+            whole = Origin(entries, _version_of_part(entries), size, origins[0].directory_url, origins[0].notes)
+        else:
+            whole = origins[0]
+    if [entry.path for entry in whole.entries] == [""]:
+        (file,) = whole.entries
+        whole = Origin(
+            [file._replace(path=posixpath.basename(path))], file.md5 or whole.version, whole.bytes, None, whole.notes
         )
+    unknown_because = None if whole.bytes is not None else f"DVC records no size of {path}"
+    shards, notes = _shards(whole.entries, path, key)
+    return Manifest(
+        path,
+        whole.version,
+        revision,
+        whole.bytes,
+        len(whole.entries),
+        unknown_because,
+        whole.directory_url,
+        shards,
+        (*whole.notes, *notes),
+        recorded_in,
+    )
+
+
+def store_options(
+    root: str, remote: str | None = None, data_path: str | None = None, rev: str | None = None
+) -> dict[str, str]:
+    """How the store of a project is opened: endpoint, keys, user, password and the like, by the names that
+    `tasks.storage.remote_options` lists. Secrets: not for files, journals or reports. Nothing where there is no remote.
+
+    With `data_path` it is the store of that set: of a `dvc import` that of the repository it comes from.
+    """
+    with open_repository(root, "data.path") as present:
+        if data_path is None:
+            return _options(present, remote)
+        with at_revision(present, root, rev) as (repo, top, _):
+            out = outputs_of(repo, top, relative_path(root, data_path, "data.path"), "data.path")[0][0]
+            if out.stage.is_repo_import:
+                with source_of_import(out, root) as source:
+                    return _options(source, None)
+            return _options(present, remote or out.remote)
+
+
+def _options(repo: Any, remote: str | None) -> dict[str, str]:
+    if remote is None and not repo.config["core"].get("remote"):
+        return {}
+    return options_of(store_config(repo, remote))
+
+
+def _recorded_in(repo: Any, outs: list[Any]) -> tuple[str, ...]:
+    """The files of DVC that describe outputs, below the repository: a .dvc file, or dvc.yaml's dvc.lock."""
+    files = []
+    for out in outs:
+        name = posixpath.relpath(str(out.stage.path), str(repo.root_dir))
+        files.append(posixpath.join(posixpath.dirname(name), "dvc.lock") if name.endswith("dvc.yaml") else name)
+    return tuple(files)
+
+
+def _together(outs: list[Any], origins: list[Origin], folder: str) -> Origin:
+    """Several outputs below one folder as one set."""
+    names = [posixpath.relpath(str(out.fs_path), folder) for out in outs]
+    entries = [entry for name, origin in zip(names, origins, strict=True) for entry in within(origin.entries, "", name)]
+    version = version_of_several(names, [origin.version for origin in origins])
+    notes = tuple(note for origin in origins for note in origin.notes)
+    return Origin(sorted(entries), version, added_up([origin.bytes for origin in origins]), None, notes)
+
+
+def _version_of_part(entries: list[Entry]) -> str:
+    """The version of a part of a set: DVC's own where it has hashes."""
+    return version_of(entries, "md5" if all(entry.md5 for entry in entries) else "etag")
+
+
+def _shards(entries: list[Entry], path: str, key: str) -> tuple[tuple[Shard, ...], tuple[str, ...]]:
+    files = {entry.path: entry for entry in entries}
+    data, notes = data_among(list(files), path, key)
+    shards = [files[name] for name in data]
     empty = [
-        f"{key}: {path}/{shard.path} has 0 bytes; allowed are Parquet and CSV files"
+        f"{key}: {path}/{shard.path} has 0 bytes; allowed are {ALLOWED}"
         for shard in shards
-        if shard.md5 == _EMPTY_MD5
+        if shard.md5 == _EMPTY_MD5 or shard.bytes == 0
     ]
     if empty:
         raise ParameterError(empty)
-    return tuple(Shard(entry.path, entry.md5, url(entry.md5), entry.bytes, None, None) for entry in shards)
+    return tuple(Shard(each.path, each.md5, each.url, each.bytes, None, None, each.etag) for each in shards), notes

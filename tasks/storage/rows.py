@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tasks.config import Params
 from tasks.records import Manifest, Measurement, Run, Schema
 from tasks.storage.decoding import LABEL_TYPES, read_table
 from tasks.storage.description import held_out_share
 from tasks.storage.in_memory import read_cached
+from tasks.storage.opening import open_store
 from tasks.storage.repository import cache_folder
 from tasks.storage.split import TEST, parts_of_rows
 from tasks.storage.transfer import stored
@@ -27,6 +29,7 @@ def test_rows(params: Params, run: Run, measurement: Measurement) -> pd.DataFram
     They are the test set's rows, verified through DVC's cache, or the share of the training set that no training sees.
     Raises `RetrainingError` naming a shard that the store has wrong or not at all.
     """
+    open_store(params, run.root)
     cache = Path(cache_folder(run.root))
     schema = measurement.schema
     if measurement.test is not None:
@@ -48,6 +51,8 @@ def _table(manifest: Manifest, index: int, cache: Path, schema: Schema) -> Any:
     for column in schema.features:
         kind = ROW_TYPES.get(column.type) if column.length is None else None
         values = table.column(column.name)
+        if pa.types.is_struct(values.type):  # an image, beside the path that it once had
+            values = pc.struct_field(values.combine_chunks(), "bytes")
         columns[column.name] = values if kind is None else values.cast(kind)
     columns[schema.label] = table.column(schema.label).cast(LABEL_TYPES[schema.label_type])
     return pa.table(columns)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+StallCause = Literal["store", "node", "decoding"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,23 @@ class Samples:
     def rows(self, indices: NDArray[Any]) -> Samples:
         return Samples(self.features[indices], self.labels[indices])
 
+    def part(self, start: int, stop: int) -> Samples:
+        """The samples [start, stop), not copied."""
+        return Samples(self.features[start:stop], self.labels[start:stop])
+
+    def copied_to(self, room: Samples | None) -> Samples:
+        """The samples in another place of their size; where they are, if there is none."""
+        if room is None:
+            return self
+        np.copyto(room.features, self.features)
+        np.copyto(room.labels, self.labels)
+        return room
+
+
+def room_for(samples: int, width: int, dtype: str) -> Samples:
+    """Memory for so many samples, nothing in it yet."""
+    return Samples(np.empty((samples, width), dtype=dtype), np.empty(samples, dtype=np.int64))
+
 
 def join(parts: list[Samples]) -> Samples:
     """One block of several (at least one)."""
@@ -31,7 +51,8 @@ def join(parts: list[Samples]) -> Samples:
 class SampleSource(Protocol):
     """Training samples by their position in an epoch's order, and validation samples.
 
-    The totals run since the source was opened; seconds are those that a caller of `take` or `validation` waited.
+    The totals run since the source was opened; seconds are those that a caller of `take` or `validation` waited, in all
+    and by what was waited for.
     """
 
     @property
@@ -41,19 +62,29 @@ class SampleSource(Protocol):
     def stalled_seconds(self) -> float: ...
 
     @property
+    def stalled_by(self) -> Mapping[StallCause, float]: ...
+
+    @property
     def bytes_from_store(self) -> int: ...
 
     @property
     def bytes_from_nodes(self) -> int: ...
 
-    def take(self, epoch: int, start: int, stop: int) -> Samples:
-        """The training samples at positions [start, stop) of the epoch's order; blocks until they are here."""
+    def take(self, epoch: int, start: int, stop: int, into: Samples | None = None) -> Samples:
+        """The training samples at positions [start, stop) of the epoch's order; blocks until they are here.
+
+        They are copied to the beginning of `into`, or to memory of their own.
+        """
 
     def release(self, epoch: int, position: int) -> None:
         """Nothing before `position` of this epoch, nor of earlier ones, is taken again."""
 
-    def validation(self) -> list[Samples]:
-        """This rank's part of the validation samples, in blocks; every sample is on exactly one rank."""
+    def validation(self) -> Iterable[Samples]:
+        """This rank's part of the validation samples, in blocks; every sample is on exactly one rank.
+
+        Where memory can't keep them all, blocks are read while they are asked for, and of two rounds only the later one
+        goes on.
+        """
 
     def close(self) -> None:
         """Stop what runs in the background."""
@@ -62,14 +93,14 @@ class SampleSource(Protocol):
 VALIDATION_BLOCK_ROWS = 256
 
 
-def in_blocks(parts: list[Samples]) -> list[Samples]:
+def in_blocks(parts: Iterable[Samples]) -> Iterator[Samples]:
     """The same samples in the same order, in blocks of a few hundred: small shards would make for many small passes."""
-    blocks: list[Samples] = []
     waiting: list[Samples] = []
     for part in parts:
         if len(part):
             waiting.append(part)
         if sum(len(each) for each in waiting) >= VALIDATION_BLOCK_ROWS:
-            blocks.append(join(waiting))
+            yield join(waiting)
             waiting = []
-    return blocks + ([join(waiting)] if waiting else [])
+    if waiting:
+        yield join(waiting)

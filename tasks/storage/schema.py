@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 from tasks.errors import ParameterError
 from tasks.records import Column, Schema
-from tasks.storage.csv_shards import HEADER_HINT, is_csv
+from tasks.storage.csv_shards import HEADER_HINT
 from tasks.storage.found import MOST_CATEGORIES, FoundColumn, FoundShard
+from tasks.storage.suffixes import is_csv
 
 LEAST_IMAGE = 16
 """A lone list of fewer numbers is no image, even if their number is a square."""
 
-ALLOWED = "numbers, booleans, texts, and lists of one length of numbers"
+ALLOWED = "numbers, booleans, texts, and lists of one length of numbers, and PNG or JPEG images"
 LIMIT = f"allowed are at most {MOST_CATEGORIES:,}: ids and free text are no categories"
 LabelType = Literal["integer", "string", "boolean", "float"]
 _LABEL_TYPES: dict[str, LabelType] = {
@@ -62,7 +63,7 @@ def agree(shards: Sequence[FoundShard], label: str) -> Schema:
         features=features,
         input_shape=_input_shape(features, width),
         classes=_classes(shards, label_type),
-        dtype="uint8" if all(column.type == "uint8" and column.length for column in features) else "float32",
+        dtype="uint8" if all(column.type in ("uint8", "image") and column.length for column in features) else "float32",
     )
 
 
@@ -104,6 +105,8 @@ def _agree_column(name: str, shards: Sequence[FoundShard], faults: list[str]) ->
                 f"data.path: column {name!r} is {_shown(column)} in {other} and {_shown(model)} in {first}; "
                 "it must be of one type"
             )
+    if "image" in kinds:
+        return _agree_images(name, found, faults)
     if "string" in kinds:
         return Column(name, "category", None, _agree_categories(name, found, faults))
     if kinds == {"uint8"} and not any(column.has_missing for _, column in found):
@@ -112,6 +115,18 @@ def _agree_column(name: str, shards: Sequence[FoundShard], faults: list[str]) ->
     if missing or kinds & {"float", "null"}:
         return Column(name, "float", model.length)
     return Column(name, "boolean" if kinds == {"boolean"} else "integer", model.length)
+
+
+def _agree_images(name: str, found: Sequence[tuple[str, FoundColumn]], faults: list[str]) -> Column:
+    """One size for all images; where one has colours, all have three channels."""
+    faults += [
+        f"data.path: column {name!r} of {shard} has missing images; each row must have one"
+        for shard, column in found
+        if column.has_missing
+    ]
+    height, width = found[0][1].shape[1:] or (0, 0)
+    channels = max((column.shape[0] for _, column in found if column.shape), default=1)
+    return Column(name, "image", channels * height * width, (), (channels, height, width))
 
 
 def _agree_categories(name: str, found: Sequence[tuple[str, FoundColumn]], faults: list[str]) -> tuple[str, ...]:
@@ -130,13 +145,15 @@ def _agree_categories(name: str, found: Sequence[tuple[str, FoundColumn]], fault
 def _agrees(one: FoundColumn, other: FoundColumn) -> bool:
     if one.kind == "null" and one.length is None and other.length is None:
         return True
+    if "image" in (one.kind, other.kind):
+        return one.shape[1:] == other.shape[1:]
     if "string" in (one.kind, other.kind):
         return one.length == other.length and one.texts is not None and other.texts is not None
     return one.length == other.length and (one.kind == "boolean") == (other.kind == "boolean")
 
 
 def _shown(column: FoundColumn) -> str:
-    return column.type if column.length is None else f"{column.type} of {column.length}"
+    return column.type if column.length is None or column.shape else f"{column.type} of {column.length}"
 
 
 def _agree_label(label: str, shards: Sequence[FoundShard], faults: list[str]) -> LabelType:
@@ -166,6 +183,8 @@ def _classes(shards: Sequence[FoundShard], label_type: LabelType) -> tuple[Any, 
 
 
 def _input_shape(features: tuple[Column, ...], width: int) -> tuple[int, ...]:
+    if len(features) == 1 and features[0].shape:
+        return features[0].shape
     side = math.isqrt(width)
     if len(features) == 1 and features[0].length and width >= LEAST_IMAGE and side * side == width:
         return (1, side, side)

@@ -174,7 +174,9 @@ def metrics(branch: str | None, at: int, step: int, values: dict[str, Any]) -> L
 def _branch_result(branch: str | None, at: int, result: dict[str, Any] | None) -> list[Operation]:
     if not result:
         return []
-    log = metrics(branch, at, int(result["steps"]), {key: result.get(key) for key in _RESULT_METRICS})
+    values = {key: result.get(key) for key in _RESULT_METRICS}
+    causes = {f"stalled_seconds_{cause}": spent for cause, spent in result.get("stalled_by", {}).items()}
+    log = metrics(branch, at, int(result["steps"]), values | causes)
     diverged = {"diverged": "true"} if result.get("ended_by") == "diverged" else {}
     return [Log(branch, log.points, tags={**log.tags, **diverged, "ended_by": str(result.get("ended_by"))})]
 

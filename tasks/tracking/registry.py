@@ -135,6 +135,8 @@ def _type_of(column: pd.Series) -> Any:
         values = column.dropna()
         if len(values) and isinstance(values.iloc[0], list | tuple | np.ndarray):
             return Array(_type_of(pd.Series(np.concatenate([np.asarray(value) for value in values]))))
+        if len(values) and isinstance(values.iloc[0], bytes):
+            return DataType.binary
         column = values.infer_objects()
     return kinds.get(column.dtype.kind, DataType.string)
 

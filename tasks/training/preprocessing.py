@@ -45,9 +45,15 @@ class Preprocessing:
     vocabularies: tuple[Vocabulary, ...] = ()
 
     @cached_property
-    def constants(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and scale as tensors. Made once: they are needed at every step."""
-        return torch.tensor(self.mean, dtype=torch.float32), torch.tensor(self.scale, dtype=torch.float32)
+    def _constants(self) -> dict[torch.device, tuple[torch.Tensor, torch.Tensor]]:
+        return {}
+
+    def constants(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and scale as tensors. Made once a device: they are needed at every step."""
+        if device not in self._constants:
+            mean, scale = (torch.tensor(each, dtype=torch.float32, device=device) for each in (self.mean, self.scale))
+            self._constants[device] = mean, scale
+        return self._constants[device]
 
 
 def fit_preprocessing(blocks: Iterable[NDArray[Any]], schema: Schema) -> Preprocessing:
@@ -91,18 +97,25 @@ def _vocabularies(schema: Schema) -> tuple[Vocabulary, ...]:
 
 def apply(preprocessing: Preprocessing, features: NDArray[Any]) -> torch.Tensor:
     """Features (n, width) as float32 (n, *input_shape); a number that is missing or infinite becomes 0, the mean."""
-    values = torch.from_numpy(np.ascontiguousarray(features)).to(torch.float32)
-    mean, scale = preprocessing.constants
-    scaled = (values - mean).div_(scale)
+    return apply_to(preprocessing, torch.from_numpy(np.ascontiguousarray(features)), is_ours=False)
+
+
+def apply_to(preprocessing: Preprocessing, features: torch.Tensor, is_ours: bool) -> torch.Tensor:
+    """The same for features on any device. Those that are `ours` alone may be overwritten, which spares a copy."""
+    values = features.to(torch.float32)
+    mean, scale = preprocessing.constants(features.device)
+    scaled = (values.sub_(mean) if is_ours or values is not features else values - mean).div_(scale)
+    # Mean and scale of a category leave its code as it is.
+    slots = [_slots(scaled[:, vocabulary.position], vocabulary) for vocabulary in preprocessing.vocabularies]
     # Whole numbers are never missing.
-    if features.dtype.kind == "f":
+    if features.dtype.is_floating_point:
         torch.nan_to_num_(scaled, nan=0.0, posinf=0.0, neginf=0.0)
     parts, start = [], 0
-    for vocabulary in preprocessing.vocabularies:
-        parts += [scaled[:, start : vocabulary.position], _slots(values[:, vocabulary.position], vocabulary)]
+    for vocabulary, own in zip(preprocessing.vocabularies, slots, strict=True):
+        parts += [scaled[:, start : vocabulary.position], own]
         start = vocabulary.position + 1
     seen = torch.cat([*parts, scaled[:, start:]], dim=1) if parts else scaled
-    return seen.reshape(len(values), *preprocessing.input_shape)
+    return seen.reshape(len(scaled), *preprocessing.input_shape)
 
 
 def _slots(codes: torch.Tensor, vocabulary: Vocabulary) -> torch.Tensor:

@@ -43,6 +43,7 @@ class Progress:
     bytes_from_store: int = 0
     bytes_from_nodes: int = 0
     stalled_seconds: float = 0.0
+    stalled_by: dict[str, float] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         return asdict(self) | {"noise": list(self.noise)}

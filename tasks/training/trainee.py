@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 
 from tasks.decisions.batch_plan import part_sizes
@@ -21,7 +20,8 @@ from tasks.training.denominators import Loss, denominators
 from tasks.training.first_batch import MeasuredBatch
 from tasks.training.noise import GradientNoise
 from tasks.training.out_of_memory import free_what_it_holds, in_one_line, is_out_of_memory
-from tasks.training.preprocessing import Preprocessing, apply
+from tasks.training.pinned import PinnedBatches
+from tasks.training.preprocessing import Preprocessing, apply, apply_to
 from tasks.training.recovery import Recovery
 from tasks.training.step import accumulate
 from tasks.training.timing import StepTimer
@@ -90,16 +90,18 @@ class Trainee:
     statistics: BatchStatistics = field(init=False)
     recovery: Recovery = field(init=False)
     noise: GradientNoise = field(init=False)
+    pinned: PinnedBatches | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.micro_batch = self.plan.micro_batch
         self.statistics = BatchStatistics(self.model)
         self.recovery = Recovery(self.model, self.device, self._ran_out)
         self.noise = GradientNoise(self.model)
+        self.pinned = PinnedBatches(self.device) if self.device.type == "cuda" else None
 
     def load(self, epoch: int, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Samples of the epoch's order on the device: features (n, *input_shape), labels (n,)."""
-        return self._prepare(self.source.take(epoch, start, stop))
+        return self._prepare(stop - start, lambda room: self.source.take(epoch, start, stop, room))
 
     def evaluate(self) -> float:
         """The accuracy on the validation samples of all ranks; every rank gets the same value."""
@@ -117,14 +119,17 @@ class Trainee:
             tries += 1
 
     def _validation(self, most: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        return (self._prepare(part) for block in self.source.validation() for part in _passes(block, most))
+        parts = (part for block in self.source.validation() for part in _passes(block, most))
+        return (self._prepare(len(part), part.copied_to) for part in parts)
 
-    def _prepare(self, samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
-        features = apply(self.preprocessing, samples.features)
-        labels = torch.from_numpy(samples.labels)
-        if self.device.type == "cuda":
-            features, labels = features.pin_memory(), labels.pin_memory()
-        return features.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
+    def _prepare(self, count: int, fill: Callable[[Samples | None], Samples]) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.pinned:
+            # What is stored is smaller than what a model sees, and the device has the time to make one of the other.
+            features, labels = self.pinned.send(count, fill)
+            return apply_to(self.preprocessing, features, is_ours=True), labels
+        samples = fill(None)
+        features, labels = apply(self.preprocessing, samples.features), torch.from_numpy(samples.labels)
+        return features.to(self.device), labels.to(self.device)
 
     def step(
         self, features: torch.Tensor, labels: torch.Tensor, batch_samples: int, coefficient: float, together: bool
@@ -194,7 +199,7 @@ class Trainee:
 def _passes(block: Samples, most: int) -> Iterator[Samples]:
     start = 0
     for size in part_sizes(len(block), most):
-        yield block.rows(np.arange(start, start + size))
+        yield block.part(start, start + size)
         start += size
 
 

@@ -26,12 +26,14 @@ from tasks.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoi
 from tasks.training.factories import build_loss, build_model, build_optimizer
 from tasks.training.first_batch import MeasuredBatch
 from tasks.training.gauges import gauge_of
+from tasks.training.host import this_host
 from tasks.training.job import LAUNCHER_PID, Job
 from tasks.training.loop import Ended, train
 from tasks.training.preprocessing import Preprocessing
 from tasks.training.progress import Progress
 from tasks.training.recovery import PeerOutOfMemoryError
 from tasks.training.reporter import Reporter
+from tasks.training.stall_watch import StallWatch
 from tasks.training.timing import StepTimer
 from tasks.training.trainee import Trainee
 
@@ -76,7 +78,15 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
     torch.manual_seed(job.params.seed + 1000 * rank + progress.earlier_steps + progress.steps)
     timer = StepTimer(job.batch.part, device)
     journal = Journal(Path(job.journal))
-    source = open_source(job.source, rank, ranks, lambda message: journal.write("warning", message=message))
+    source = open_source(
+        job.source,
+        rank,
+        ranks,
+        lambda message: journal.write("warning", message=message),
+        (progress.epoch, progress.position),
+        this_host(),
+    )
+    stalls = StallWatch(journal, job.branch, job.source.manifest, source, progress.samples)
 
     def say(message: str) -> None:
         journal.write("note", branch=job.branch, message=f"rank {rank}: {message}")
@@ -101,6 +111,7 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
         def save() -> None:
             totals(progress, trainee)
             if rank == 0:
+                stalls.look(progress.samples)
                 save_checkpoint(
                     job.checkpoint, model, optimizer, progress.plain(), job.fingerprint, job.phase_fingerprint
                 )
@@ -114,6 +125,7 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
         totals(progress, trainee)
         _sum_totals(progress)
         if rank == 0:
+            stalls.look(progress.samples)
             write_record(job.result, result_of(job, progress, reporter, ended, ranks, device))
         assert progress.steps >= before[0]
     finally:
@@ -197,6 +209,7 @@ def totals(progress: Progress, trainee: Trainee) -> None:
     """What this rank's source has counted."""
     progress.bytes_from_store = trainee.source.bytes_from_store
     progress.bytes_from_nodes = trainee.source.bytes_from_nodes
+    progress.stalled_by = dict[str, float](trainee.source.stalled_by.items())
     progress.stalled_seconds = trainee.source.stalled_seconds
 
 
@@ -204,10 +217,10 @@ def _sum_totals(progress: Progress) -> None:
     """Bytes of all ranks together, and the longest wait of any."""
     moved = torch.tensor([progress.bytes_from_store, progress.bytes_from_nodes], dtype=torch.int64)
     dist.all_reduce(moved)
-    stalled = torch.tensor([progress.stalled_seconds], dtype=torch.float64)
-    dist.all_reduce(stalled, op=dist.ReduceOp.MAX)
     progress.bytes_from_store, progress.bytes_from_nodes = (int(count) for count in moved)
-    progress.stalled_seconds = float(stalled)
+    waits: list[tuple[float, dict[str, float]]] = [(0.0, {})] * dist.get_world_size()
+    dist.all_gather_object(waits, (progress.stalled_seconds, progress.stalled_by))
+    progress.stalled_seconds, progress.stalled_by = max(waits, key=lambda wait: wait[0])
 
 
 def result_of(
@@ -235,4 +248,5 @@ def result_of(
         bytes_from_store=progress.bytes_from_store,
         bytes_from_nodes=progress.bytes_from_nodes,
         noise_scale=progress.noise_scale,
+        stalled_by=progress.stalled_by,
     )

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from tests.support.project import copy_project, environment, retrain
 
@@ -41,4 +42,28 @@ def test_a_folder_of_csv_files_is_added_pushed_and_trained_on_with_three_keys(tm
     assert run.report["outcome"] == "target_reached"
     assert run.report["test_accuracy"] > 0.9
     assert run.report["model"]["name"] == "mine"
+    assert run.report["model"]["promoted"] is True
+
+
+def test_a_folder_of_images_is_trained_on_and_its_model_served(tmp_path: Path) -> None:
+    """The classes are the folders; distributed from the start, so that packs move by way of the nodes."""
+    project = copy_project(tmp_path)
+    random = np.random.default_rng(1)
+    for kind, brightness in (("dark", 60), ("bright", 190)):
+        folder = project / "data/photos" / kind
+        folder.mkdir(parents=True)
+        for number in range(120):
+            pixels = np.clip(random.normal(brightness, 40, (8, 8, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.png")
+    for command in (["add", "data/photos"], ["push"]):
+        subprocess.run(
+            [sys.executable, "-m", "dvc", *command], cwd=project, env=environment(project), check=True,
+            capture_output=True, timeout=120,
+        )  # fmt: skip
+    run = retrain(
+        project, "data.path=data/photos", "data.label=kind", "data.test_path=null", "pretrain.duration=3",
+        "continuation.duration=30", "storage.capacity_limit=1",
+    )  # fmt: skip
+    assert run.code == 0, run.output
+    assert run.report["test_accuracy"] > 0.9
     assert run.report["model"]["promoted"] is True

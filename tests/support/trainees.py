@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import nn
 
 from tasks.decisions.batch_plan import part_of, part_sizes
 from tasks.records import BatchPlan
-from tasks.storage.samples import Samples
+from tasks.storage.samples import Samples, StallCause
 from tasks.training.averaging import Team
 from tasks.training.denominators import Loss
 from tasks.training.preprocessing import Preprocessing
@@ -35,6 +36,7 @@ class InMemory:
     """All samples, in the same order every epoch; the first ones are for validation too."""
 
     stalled_seconds = 0.0
+    stalled_by: Mapping[StallCause, float] = {}
     bytes_from_store = 0
     bytes_from_nodes = 0
 
@@ -42,7 +44,7 @@ class InMemory:
         self.samples = samples
         self.samples_per_epoch = len(samples)
 
-    def take(self, _epoch: int, start: int, stop: int) -> Samples:
+    def take(self, _epoch: int, start: int, stop: int, into: Samples | None = None) -> Samples:  # noqa: ARG002
         return self.samples.rows(np.arange(start, stop))
 
     def release(self, epoch: int, position: int) -> None:

@@ -33,6 +33,22 @@ def test_a_resumed_run_goes_on_with_its_own_parameters(tmp_path: Path, monkeypat
     assert read_arguments(["--resume", "20260101T000000-a"]).params.pretrain.duration == 5.0
 
 
+def test_a_resumed_run_gets_the_passwords_of_its_nodes_from_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its own folder they are not kept."""
+    monkeypatch.chdir(tmp_path)
+    text = "storage: {nodes: [a, 'sftp://me:secret@host/x']}\n"
+    (tmp_path / "params.yaml").write_text(text)
+    folder = tmp_path / "runs" / "20260101T000000-a"
+    folder.mkdir(parents=True)
+    (folder / "journal.jsonl").touch()
+    (folder / "params.yaml").write_text(text.replace(":secret", ""))
+    assert read_arguments(["--resume"]).params.storage.nodes == ("a", "sftp://me:secret@host/x")
+    (tmp_path / "params.yaml").write_text("storage: [")
+    assert read_arguments(["--resume"]).params.storage.nodes == ("a", "sftp://me@host/x")
+
+
 def test_a_run_that_is_not_there_cannot_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for arguments in (["--resume"], ["--resume", "x"]):

@@ -86,6 +86,11 @@ def test_a_learning_rate_in_exponent_form_is_a_number() -> None:
         ("cluster.update_mode", "both", "'auto', 'synchronous' or 'asynchronous'"),
         ("storage.nodes", "[a]", "must name"),
         ("storage.nodes", "[a, b, a/]", "must be distinct"),
+        ("storage.nodes", "[a, 3]", "must be a folder or URL, or both of these: url, capacity"),
+        ("storage.nodes", "[a, {url: b, capacity: much}]", '"64 MiB"'),
+        ("storage.nodes", "[a, {capacity: 5}]", "storage.nodes.1.url: field required"),
+        ("storage.nodes", "[a, {url: b, capcity: 5}]", "did you mean 'capacity'? allowed are capacity, url"),
+        ("storage.nodes", "[a, {url: b}, 'b/']", "must be distinct"),
         ("storage.initial_nodes", "4", "must be at most the 3 nodes"),
         ("data.validation_share", "1", "less than 1"),
         ("seed", "-1", "greater than or equal to 0"),
@@ -96,6 +101,17 @@ def test_a_wrong_value_is_said_with_its_key_and_what_is_allowed(key: str, value:
     (line,) = faults((key, value))
     assert line.startswith(key.split(".")[0])
     assert said in line
+
+
+def test_a_node_may_have_a_capacity_and_its_password_is_not_shown() -> None:
+    nodes = "[a, {url: 'rclone+http://me:secret@host:5572/x', capacity: 2 GiB}, 'sftp://me:secret@host/x']"
+    params = load_params(SHIPPED, [("storage.nodes", nodes)])
+    assert [entry.capacity for entry in params.storage.entries] == [None, 2 << 30, None]
+    shown = params.dotted()["storage.nodes"]
+    assert shown == ["a", {"url": "rclone+http://me@host:5572/x", "capacity": 2 << 30}, "sftp://me@host/x"]
+    kept = params.without_passwords
+    assert "secret" not in kept.model_dump_json()
+    assert kept.storage.with_passwords_of(params.storage) == params.storage
 
 
 def test_all_faults_are_said_at_once() -> None:

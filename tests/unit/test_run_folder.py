@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.config import Data, Params
+from tasks.config import Data, Params, Storage
 from tasks.errors import RetrainingError
 from tasks.journal import Journal
 from tasks.parameter_file import load_params
@@ -19,6 +19,14 @@ def test_a_new_run_keeps_the_parameters_that_it_was_given(tmp_path: Path) -> Non
     params = Params(data=Data(path="data/other", rev=None), seed=11)
     run, _lock = create_run(tmp_path, params)
     assert load_params(Path(run.folder) / "params.yaml") == params
+
+
+def test_passwords_of_storage_nodes_are_not_kept(tmp_path: Path) -> None:
+    params = Params(storage=Storage(nodes=("a", "rclone+http://me:secret@host:5572/x")))
+    create_run(tmp_path, params)[1].release()
+    (kept,) = tmp_path.rglob("params.yaml")
+    assert "rclone+http://me@host:5572/x" in kept.read_text()
+    assert "secret" not in kept.read_text()
 
 
 def test_two_runs_of_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tasks.choose_storage import choose_storage
 from tasks.config import Params
-from tasks.errors import RetrainingError
+from tasks.errors import ParameterError, RetrainingError
 from tasks.fetch_data import fetch_data
 from tasks.journal import Journal
 from tasks.measure_dataset import measure_dataset
@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
 def fetch(root: Path, params: Params | None = None) -> tuple[Run, Manifest]:
     params, run = params or params_for(), run_in(root)
     measurement = measure_dataset(params, run)
-    fetch_data(params, run, measurement, choose_storage(params, run, measurement))
+    fetch_data(params, run, measurement, choose_storage(params, run, measurement), everything=True)
     return run, measurement.manifest
 
 
@@ -93,7 +93,7 @@ def test_a_store_object_with_a_flipped_bit_stops_the_run_by_name(root: Path) -> 
     content[10] ^= 1
     overwrite(file, bytes(content))
     with pytest.raises(RetrainingError, match=rf"digits/part-1\.parquet: .*expected the hash {shard.md5}, found"):
-        fetch_data(params, run, measurement, choose_storage(params, run, measurement))
+        fetch_data(params, run, measurement, choose_storage(params, run, measurement), everything=True)
     assert not cached(root, shard.md5).exists()
 
 
@@ -104,10 +104,10 @@ def test_a_store_object_that_is_cut_or_gone_after_measuring_stops_the_run_by_nam
     shard = measurement.manifest.shards[2]
     cut_in_half(root, shard)
     with pytest.raises(RetrainingError, match=r"digits/part-2\.parquet: .*found [\d,]+ bytes"):
-        fetch_data(params, run, measurement, plan)
+        fetch_data(params, run, measurement, plan, everything=True)
     store_file(root, shard.md5).unlink()
     with pytest.raises(RetrainingError, match=r"digits/part-2\.parquet: the source store has no such object"):
-        fetch_data(params, run, measurement, plan)
+        fetch_data(params, run, measurement, plan, everything=True)
 
 
 def test_leftovers_of_dead_writers_are_removed_and_those_of_living_ones_stay(root: Path) -> None:
@@ -122,6 +122,30 @@ def test_leftovers_of_dead_writers_are_removed_and_those_of_living_ones_stay(roo
     fetch(root)
     assert not dead.exists()
     assert alive.exists()
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_local_mode_fetches_before_training_only_if_it_is_to_wait(root: Path, wait: bool) -> None:
+    """Claim A1.a; by default training begins on the first shard, and its process fetches."""
+    params, run = params_for(), run_in(root)
+    params = params.model_copy(update={"storage": params.storage.model_copy(update={"wait": wait})})
+    measurement = measure_dataset(params, run)
+    fetch_data(params, run, measurement, choose_storage(params, run, measurement))
+    assert all(cached(root, shard.md5).exists() == wait for shard in measurement.manifest.shards)
+    assert cached(root, measurement.manifest.version).exists()  # the listing, without which DVC knows of nothing
+
+
+def test_a_shard_that_memory_cannot_hold_is_refused_by_name_before_anything_is_fetched(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params, run = params_for(capacity_limit=1), run_in(root)
+    measurement = measure_dataset(params, run)
+    monkeypatch.setattr("tasks.choose_storage.available_memory_bytes", lambda: 100)
+    with pytest.raises(
+        ParameterError, match=r"data\.path: the shard part-\d\.parquet of digits needs [\d,]+ bytes .* 100 "
+    ):
+        choose_storage(params, run, measurement)
+    assert not cached(root, measurement.manifest.shards[0].md5).exists()
 
 
 def test_distributed_mode_fetches_nothing_and_makes_sure_of_its_nodes(root: Path) -> None:

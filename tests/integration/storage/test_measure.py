@@ -80,7 +80,7 @@ def test_the_size_chooses_the_storage_mode(tmp_path: Path, limit_is: int, mode: 
     params = params_for(capacity_limit=sum(map(len, files.values())) + limit_is)
     plan = choose_storage(params, run, measure_dataset(params, run))
     assert (plan.mode, len(plan.nodes)) == (mode, nodes)
-    assert all(node.startswith(f"{root}/nodes/") for node in plan.nodes)
+    assert all(node.url.startswith(f"{root}/nodes/") for node in plan.nodes)
     decisions = [event for event in Journal(run.journal).events() if event["event"] == "decision"]
     assert [(event["name"], event["chosen"]) for event in decisions] == [("storage_mode", mode)]
 

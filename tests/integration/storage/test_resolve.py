@@ -11,7 +11,7 @@ import pytest
 
 from tasks.errors import ParameterError, RetrainingError
 from tasks.storage.repository import is_moving
-from tasks.storage.resolve import resolve
+from tasks.storage.resolve import resolve, store_options
 from tests.support.repositories import commit, git, make_repository, overwrite, store_file, tables, track
 
 FILES = tables(10, 1, 7)
@@ -177,3 +177,21 @@ def test_a_repository_without_a_remote_reads_from_its_cache(tmp_path: Path) -> N
     root = make_repository(tmp_path, digits=tables(10))
     (root / ".dvc/config").write_text("[core]\n    analytics = false\n")
     assert resolve(str(root), "digits").shards[0].url.startswith(str(root / ".dvc/cache"))
+
+
+def test_credentials_come_from_dvcs_settings_also_from_those_that_git_does_not_have(root: Path) -> None:
+    config = root / ".dvc/config"
+    config.write_text(config.read_text().replace("../store", "s3://bucket/store") + "    endpointurl = http://host:1\n")
+    (root / ".dvc/config.local").write_text(
+        "['remote \"store\"']\n    access_key_id = id\n    secret_access_key = secret\n"
+    )
+    assert store_options(str(root)) == {
+        "endpoint": "http://host:1",
+        "access_key_id": "id",
+        "secret_access_key": "secret",
+    }
+    with pytest.raises(ParameterError, match=r"data\.remote: 'other' is no DVC remote"):
+        store_options(str(root), "other")
+    config.write_text("[core]\n    analytics = false\n")
+    (root / ".dvc/config.local").unlink()
+    assert store_options(str(root)) == {}

@@ -53,7 +53,7 @@ def test_after_local_mode_all_storage_nodes_are_used(root: Path) -> None:
     again, restaged = restage_data(params, run_in(root), measurement, plan)
     assert again == measurement
     assert restaged.mode == "distributed"
-    assert [Path(node).name for node in restaged.nodes] == ["a", "b", "c"]
+    assert [Path(node.url).name for node in restaged.nodes] == ["a", "b", "c"]
     decision = last_decision(root)
     assert (decision["name"], decision["chosen"], decision["branch"]) == ("storage_mode", "distributed", "continue")
     assert "3 storage nodes instead of 1" in decision["because"]

@@ -20,14 +20,15 @@ from fsspec.implementations.local import LocalFileSystem
 
 from tasks.choose_storage import choose_storage
 from tasks.config import Params
+from tasks.decisions.moving import plan_moving
 from tasks.errors import RetrainingError
 from tasks.measure_dataset import measure_dataset
 from tasks.records import Measurement, StorageMode
 from tasks.storage.description import describe_source
 from tasks.storage.mover import Mover
 from tasks.storage.nodes import absolute_nodes
-from tasks.storage.order import epoch_order
-from tasks.storage.samples import SampleSource
+from tasks.storage.order import EpochOrder
+from tasks.storage.samples import SampleSource, room_for
 from tasks.storage.source import SourceSpec, open_source
 from tasks.storage.split import parts_of_set
 from tests.support.repositories import (
@@ -65,13 +66,15 @@ class Project:
         self.opened: list[SampleSource] = []
         self.warnings: list[str] = []
 
-    def open(self, rank: int = 0, ranks: int = 1, mode: StorageMode = "distributed") -> SampleSource:
-        source = open_source(replace(self.spec, mode=mode), rank, ranks, self.warnings.append)
+    def open(
+        self, rank: int = 0, ranks: int = 1, mode: StorageMode = "distributed", start: tuple[int, int] = (0, 0)
+    ) -> SampleSource:
+        source = open_source(replace(self.spec, mode=mode), rank, ranks, self.warnings.append, start)
         self.opened.append(source)
         return source
 
     def node_files(self) -> list[Path]:
-        return [file for node in self.nodes for file in Path(node).rglob("*") if file.is_file()]
+        return [file for node in self.nodes for file in Path(node.url).rglob("*") if file.is_file()]
 
     def wait_until_placed(self) -> None:
         wait_for(lambda: len(self.node_files()) == len(self.spec.manifest.shards))
@@ -98,16 +101,18 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.005)
 
 
-def epoch(sources: list[SampleSource], number: int, batch: int = 10) -> list[float]:
+def epoch(
+    sources: list[SampleSource], number: int, batch: int = 10, start: int = 0, stop: int | None = None
+) -> list[float]:
     """The names of an epoch's samples in its order; ranks take equal parts of each batch, unequal where it is small."""
     names: list[float] = []
-    ranks, total = len(sources), sources[0].samples_per_epoch
-    for start in range(0, total, batch):
-        stop = min(start + batch, total)
+    ranks, total = len(sources), sources[0].samples_per_epoch if stop is None else stop
+    for begin in range(start, total, batch):
+        end = min(begin + batch, total)
         for rank, source in enumerate(sources):
-            own = [start + (stop - start) * part // ranks for part in (rank, rank + 1)]
-            names += source.take(number, *own).features[:, 0].tolist()
-            source.release(number, stop)
+            first, last = (begin + (end - begin) * part // ranks for part in (rank, rank + 1))
+            names += source.take(number, first, last).features[:, 0].tolist()
+            source.release(number, end)
     return names
 
 
@@ -116,6 +121,7 @@ def validation(sources: list[SampleSource]) -> list[float]:
 
 
 UNEQUAL = tables(10, 1, 7)
+MODES: tuple[StorageMode, ...] = ("local", "distributed")
 
 
 @pytest.mark.parametrize("mode", ["local", "distributed"])
@@ -177,6 +183,22 @@ def test_training_can_go_on_in_the_middle_of_a_later_epoch(tmp_path: Path, proje
     assert names == whole[30:]
 
 
+@pytest.mark.parametrize("ranks", [1, 3, 32])
+def test_training_goes_on_in_mid_epoch_with_another_number_of_ranks(
+    tmp_path: Path, projects: Callable[..., Project], ranks: int
+) -> None:
+    """Two ranks come to the middle of an epoch; others, opened there, go on with exactly what is left."""
+    project = projects(tmp_path, tables(*[12] * 14, 3, 1, 40))
+    whole = epoch([project.open(mode="local")], 1)
+    middle = 10 * (len(whole) // 20)
+    begun = [project.open(rank, 2) for rank in range(2)]
+    names = epoch(begun, 1, stop=middle)
+    for source in begun:
+        source.close()
+    resumed = [project.open(rank, ranks, start=(1, middle)) for rank in range(ranks)]
+    assert names + epoch(resumed, 1, start=middle) == whole
+
+
 def test_a_rank_without_samples_takes_nothing(tmp_path: Path, projects: Callable[..., Project]) -> None:
     samples = projects(tmp_path, UNEQUAL).open().take(0, 3, 3)
     assert samples.features.shape == (0, 4)
@@ -197,38 +219,81 @@ def test_training_starts_while_later_shards_are_not_there_yet(tmp_path: Path, pr
 
 def epoch_shards(project: Project) -> list[int]:
     """The shards of the first epoch by their first use."""
+    return list(EpochOrder(counts_of(project), project.spec.seed, 0).sequence)
+
+
+def counts_of(project: Project) -> list[int]:
     spec = project.spec
-    counts = parts_of_set(spec.manifest.shards, spec.seed, spec.validation_share, spec.test_share, 0, 1).counts
-    return list(epoch_order(counts, spec.seed, 0).sequence)
+    return parts_of_set(spec.manifest.shards, spec.seed, spec.validation_share, spec.test_share, 0, 1).counts
 
 
-def test_no_more_shards_are_held_than_are_in_use_and_looked_ahead_for(
-    tmp_path: Path, projects: Callable[..., Project]
+@pytest.mark.parametrize("rows", [[12] * 40, [*[3] * 20, 90, *[6] * 20]], ids=["equal", "unequal"])
+def test_no_more_is_held_than_the_ring_the_window_and_what_is_in_flight(
+    tmp_path: Path, projects: Callable[..., Project], rows: list[int]
 ) -> None:
-    project = projects(tmp_path, tables(*[12] * 40), look_ahead=3)
+    project = projects(tmp_path, tables(*rows), look_ahead=3)
+    counts = sorted(count for count in counts_of(project) if count)
+    plan = plan_moving(counts, 3)
+    in_ring = next(shards for shards in range(len(counts), 0, -1) if sum(counts[:shards]) <= plan.ring_rows)
+    assert plan.ring_rows < sum(counts)
     source = project.open()
     assert isinstance(source, Mover)
-    wait_for(lambda: source.shards_held == 3)
     most = 0
-    for start in range(0, source.samples_per_epoch - 6, 6):
-        source.take(0, start, start + 6)
-        source.release(0, start + 6)
-        most = max(most, source.shards_held)
-    assert 3 < most <= 8 + 3 + 3
+    for number in range(2):
+        for start in range(0, source.samples_per_epoch, 6):
+            source.take(number, start, min(start + 6, source.samples_per_epoch))
+            most = max(most, source.shards_held)
+            source.release(number, start + 6)
+    assert most <= in_ring + plan.window_shards + plan.in_flight_shards
+    time.sleep(0.2)
+    assert source.shards_held <= in_ring + plan.window_shards  # while nobody takes anything, nothing is in flight
+
+
+def test_more_samples_than_the_ring_holds_can_be_taken_at_once(
+    tmp_path: Path, projects: Callable[..., Project]
+) -> None:
+    project = projects(tmp_path, tables(*[12] * 40), look_ahead=1)
+    expected = epoch([project.open(mode="local")], 0)
+    source = project.open()
+    for _ in range(2):
+        assert source.take(0, 0, source.samples_per_epoch).features[:, 0].tolist() == expected
+    assert source.take(0, 5, 9).features[:, 0].tolist() == expected[5:9]
+
+
+def test_samples_are_copied_to_where_the_caller_wants_them(tmp_path: Path, projects: Callable[..., Project]) -> None:
+    project = projects(tmp_path, tables(*[12] * 6))
+    for mode in MODES:
+        source, room = project.open(mode=mode), room_for(9, 4, "float32")
+        taken = source.take(0, 2, 8, room)
+        assert np.shares_memory(taken.features, room.features)
+        assert taken.features.tolist() == source.take(0, 2, 8).features.tolist()
+        assert taken.labels.tolist() == room.labels[:6].tolist() == source.take(0, 2, 8).labels.tolist()
+
+
+def test_a_set_that_fits_the_ring_is_read_and_decoded_once(tmp_path: Path, projects: Callable[..., Project]) -> None:
+    project = projects(tmp_path, tables(*[12] * 6), look_ahead=2)
+    expected = [epoch([project.open(mode="local")], number) for number in range(3)]
+    source = project.open()
+    assert epoch([source], 0) == expected[0]
+    shutil.rmtree(tmp_path / "store")
+    for node in project.nodes:
+        shutil.rmtree(node.url, ignore_errors=True)
+    assert [epoch([source], number) for number in (1, 2)] == expected[1:]
 
 
 def test_the_next_epoch_is_moved_before_this_one_ends(tmp_path: Path, projects: Callable[..., Project]) -> None:
-    project = projects(tmp_path, tables(*[12] * 6), look_ahead=2)
+    project = projects(tmp_path, tables(*[12] * 40), look_ahead=2)
+    expected = epoch([project.open(mode="local")], 1)[:4]
     source = project.open()
     assert isinstance(source, Mover)
     last = source.samples_per_epoch
     source.take(0, 0, last)
     source.release(0, last)
-    wait_for(lambda: source.shards_held == 2)
+    wait_for(lambda: source.shards_held >= 12)
     shutil.rmtree(tmp_path / "store")
     for node in project.nodes:
-        shutil.rmtree(node, ignore_errors=True)
-    assert len(source.take(1, 0, 4).labels) == 4
+        shutil.rmtree(node.url, ignore_errors=True)
+    assert source.take(1, 0, 4).features[:, 0].tolist() == expected
 
 
 def test_all_shards_come_to_the_nodes_whether_training_needs_them_yet_or_not(
@@ -238,7 +303,7 @@ def test_all_shards_come_to_the_nodes_whether_training_needs_them_yet_or_not(
     project = projects(tmp_path, tables(*[12] * 20))
     project.open()
     project.wait_until_placed()
-    assert all(any(Path(node).rglob("*")) for node in project.nodes)
+    assert all(any(Path(node.url).rglob("*")) for node in project.nodes)
     for file in project.node_files():
         assert md5(file.read_bytes()).hexdigest() == file.parent.name + file.name
 
@@ -274,7 +339,7 @@ def test_a_damaged_shard_on_a_node_is_replaced_from_the_store(tmp_path: Path, pr
     overwrite(victim, whole[:-1] + b"?")
     again = project.open()
     assert epoch([again], 0) == expected
-    assert victim.read_bytes() == whole
+    wait_for(lambda: victim.read_bytes() == whole)
     assert again.bytes_from_store == len(whole)
     assert [warning for warning in project.warnings if "damaged shard" in warning]
 
@@ -282,12 +347,12 @@ def test_a_damaged_shard_on_a_node_is_replaced_from_the_store(tmp_path: Path, pr
 def test_a_node_that_is_deleted_while_training_reads_it_changes_no_batch(
     tmp_path: Path, projects: Callable[..., Project]
 ) -> None:
-    project = projects(tmp_path, tables(*[12] * 16))
+    project = projects(tmp_path, tables(*[12] * 40))
     expected = epoch([project.open(mode="local")], 0) + epoch([project.open(mode="local")], 1)
     source = project.open()
     names = epoch([source], 0)
     project.wait_until_placed()
-    shutil.rmtree(project.nodes[0])
+    Path(project.nodes[0].url).rename(tmp_path / "gone")  # at once, whatever is written to it at the time
     assert names + epoch([source], 1) == expected
     assert sum("has lost shards" in warning for warning in project.warnings) == 1
 
@@ -296,9 +361,9 @@ def test_a_node_that_refuses_everything_is_warned_of_once(tmp_path: Path, projec
     project = projects(tmp_path, tables(*[12] * 8))
     expected = epoch([project.open(mode="local")], 0)
     (tmp_path / "nodes").mkdir()
-    Path(project.nodes[1]).write_text("a file where a folder should be")
+    Path(project.nodes[1].url).write_text("a file where a folder should be")
     assert epoch([project.open()], 0) == expected
-    assert sum(project.nodes[1] in warning for warning in project.warnings) == 1
+    assert sum(project.nodes[1].url in warning for warning in project.warnings) == 1
 
 
 def test_half_written_files_of_killed_writers_vanish_from_the_nodes(
@@ -307,7 +372,7 @@ def test_half_written_files_of_killed_writers_vanish_from_the_nodes(
     project = projects(tmp_path, tables(12, 12))
     died = subprocess.Popen([sys.executable, "-c", ""])
     died.wait()
-    folder = Path(project.nodes[0], "ab")
+    folder = Path(project.nodes[0].url, "ab")
     folder.mkdir(parents=True)
     dead, alive = folder / f".cd.{died.pid}.1.tmp", folder / f".cd.{os.getpid()}.1.tmp"
     dead.touch()

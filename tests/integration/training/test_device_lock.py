@@ -52,7 +52,7 @@ def test_a_phase_waits_until_another_process_has_trained_and_then_has_its_whole_
     said = wait_for_note(Path(run.journal), "waits for the device")
     assert "the run of somebody else" in said
     time.sleep(1)
-    assert events_of(run, "progress")[-1]["branch"] == "fetch"
+    assert all(event["branch"] == "fetch" for event in events_of(run, "progress"))
     holder.communicate("\n", timeout=10)
     waiting.join(60)
     (ended,) = events_of(run, "branch_ended")

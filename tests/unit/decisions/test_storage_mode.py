@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tasks.decisions.storage_mode import GROWTH_FACTOR, choose_storage_mode, decide_restaging
+from tasks.decisions.storage_mode import DATA_SHARE, GROWTH_FACTOR, choose_storage_mode, decide_restaging
 from tasks.records import Decision
 
 
@@ -13,9 +13,12 @@ def choose(
     capacity_limit: int | Literal["auto"] = 1000,
     decoded_bytes: int | None = 10,
     available_bytes: int = 10**9,
+    loading_bytes: int = 0,
 ) -> Decision:
     unknown_because = "DVC records no size" if dataset_bytes is None else None
-    return choose_storage_mode(dataset_bytes, decoded_bytes, unknown_because, capacity_limit, available_bytes)
+    return choose_storage_mode(
+        dataset_bytes, decoded_bytes, unknown_because, capacity_limit, available_bytes, loading_bytes
+    )
 
 
 @pytest.mark.parametrize(("dataset_bytes", "chosen"), [(999, "local"), (1000, "distributed"), (1001, "distributed")])
@@ -43,10 +46,23 @@ def test_auto_takes_its_limit_from_the_memory_that_is_available(below: int, chos
 
 
 @pytest.mark.parametrize(("over", "chosen"), [(0, "local"), (1, "distributed")])
-def test_decoded_data_that_memory_cannot_hold_is_distributed_below_the_limit_too(over: int, chosen: str) -> None:
+@pytest.mark.parametrize("loading", [0, 100_000])
+def test_what_memory_cannot_hold_decoded_and_while_it_is_loaded_is_distributed_below_the_limit_too(
+    over: int, chosen: str, loading: int
+) -> None:
+    """One copy a machine, whatever the ranks on it; a fifth of the memory is the trainer's."""
     available = 1_000_000
-    decision = choose(10, decoded_bytes=int(available / GROWTH_FACTOR) + over, available_bytes=available)
+    decoded = int(available * DATA_SHARE) - loading + over
+    decision = choose(10, decoded_bytes=decoded, available_bytes=available, loading_bytes=loading)
     assert decision.chosen == chosen
+    assert decision.inputs["copies"] == 1
+    assert over == 0 or f"{decoded + loading:,}" in decision.because
+
+
+def test_an_unknown_decoded_size_is_distributed() -> None:
+    decision = choose(10, decoded_bytes=None)
+    assert decision.chosen == "distributed"
+    assert "decoded is unknown" in decision.because
 
 
 @pytest.mark.parametrize(

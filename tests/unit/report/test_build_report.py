@@ -30,6 +30,7 @@ PHASE_KEYS = {
     "seconds",
     "accuracy",
     "stalled_seconds",
+    "stalled_by",
     "peak_memory_bytes",
 }
 MODEL = {

@@ -12,9 +12,10 @@ import pytest
 from tasks.errors import RetrainingError
 from tasks.records import Column, Schema
 from tasks.storage import csv_shards
-from tasks.storage.csv_shards import find_in_csv, is_csv
+from tasks.storage.csv_shards import find_in_csv
 from tasks.storage.decoding import decode
 from tasks.storage.found import FoundShard
+from tasks.storage.suffixes import is_csv
 
 
 def look(text: str | bytes, name: str = "a.csv", training: Any = None) -> FoundShard:

@@ -25,20 +25,29 @@ def member_of(root: Path, *lines: str) -> Path:
     return root
 
 
-def test_a_group_of_version_2_leaves_its_limit_minus_its_working_set(tmp_path: Path) -> None:
-    """Page cache is not counted as used: it is given back when it is needed."""
+def test_a_group_of_version_2_leaves_its_limit_minus_what_is_no_page_cache(tmp_path: Path) -> None:
+    """Page cache is not counted as used, read once or often: it is given back when it is needed. tmpfs is used."""
     root = member_of(tmp_path, "0::/job")
-    group(root / "sys/fs/cgroup/job", max=400 * MIB, current=300 * MIB, stat=f"anon 5\ninactive_file {250 * MIB}")
+    stat = f"anon {10 * MIB}\nshmem {40 * MIB}\ninactive_file {200 * MIB}\nactive_file {50 * MIB}"
+    group(root / "sys/fs/cgroup/job", max=400 * MIB, current=300 * MIB, stat=stat)
     assert available_memory_bytes(root) == 350 * MIB
 
 
-def test_a_group_of_version_1_leaves_its_limit_minus_its_working_set(tmp_path: Path) -> None:
+def test_a_group_that_is_slowed_down_above_a_mark_has_room_up_to_that(tmp_path: Path) -> None:
+    root = member_of(tmp_path, "0::/job")
+    group(root / "sys/fs/cgroup/job", max=400 * MIB, high=100 * MIB, current=30 * MIB, stat="inactive_file 0")
+    assert available_memory_bytes(root) == 70 * MIB
+    group(root / "sys/fs/cgroup/job", max="max", high=50 * MIB)
+    assert available_memory_bytes(root) == 20 * MIB
+
+
+def test_a_group_of_version_1_leaves_its_limit_minus_what_is_no_page_cache(tmp_path: Path) -> None:
     root = member_of(tmp_path, "5:cpu,cpuacct:/job", "4:memory:/job")
     group(
         root / "sys/fs/cgroup/memory/job",
         limit_in_bytes=400 * MIB,
         usage_in_bytes=300 * MIB,
-        stat=f"inactive_file 1\ntotal_inactive_file {100 * MIB}",
+        stat=f"inactive_file 1\ntotal_inactive_file {60 * MIB}\ntotal_active_file {40 * MIB}",
     )
     assert available_memory_bytes(root) == 200 * MIB
 

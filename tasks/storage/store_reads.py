@@ -1,0 +1,60 @@
+"""Verified reads of shards from the source store, each once, however many threads want it at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+
+from tasks.records import Manifest
+from tasks.storage.transfer import read_verified, stored
+
+HURRIED_CONNECTIONS = 8
+
+
+class StoreReads:
+    """Counts the bytes that it has taken from the store. Threads may share it."""
+
+    def __init__(self, manifest: Manifest, options: Mapping[str, str]) -> None:
+        self.bytes_taken = 0
+        self.options = options
+        self._manifest = manifest
+        self._lock = threading.Lock()
+        self._coming: dict[str, Future[memoryview]] = {}
+
+    def read(self, index: int, hurry: bool = False) -> memoryview:
+        """The bytes of a shard; `hurry`: by ranges over several connections. Raises `RetrainingError` naming it."""
+        shard = self._manifest.shards[index]
+        with self._lock:
+            coming = self._coming.get(shard.md5)
+            mine = coming is None
+            if coming is None:
+                coming = self._coming[shard.md5] = Future()
+        if not mine:
+            return coming.result()
+        try:
+            item = stored(self._manifest, shard)
+            content = read_verified(item, self.options, HURRIED_CONNECTIONS if hurry else 1)
+        except BaseException as error:
+            self._done(shard.md5)
+            coming.set_exception(error)
+            raise
+        self.count(len(content))
+        self._done(shard.md5)
+        coming.set_result(content)
+        return content
+
+    def joined(self, md5: str) -> memoryview | None:
+        """What another thread reads at this moment, when it is here; None where none does. Raises as `read` does."""
+        with self._lock:
+            coming = self._coming.get(md5)
+        return None if coming is None else coming.result()
+
+    def count(self, size: int) -> None:
+        """Bytes that were taken from the store, here or by a node that was told to."""
+        with self._lock:
+            self.bytes_taken += size
+
+    def _done(self, md5: str) -> None:
+        with self._lock:
+            del self._coming[md5]
