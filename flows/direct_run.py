@@ -15,7 +15,7 @@ from uuid import UUID
 from flows.embedded_server import SETTING, EmbeddedServer, server_is_configured
 from tasks.command_line import Arguments, read_arguments_or_exit
 from tasks.errors import RetrainingError, complain
-from tasks.training.start import launcher_ready
+from tasks.training.start import LauncherReady
 
 # The least that Prefect allows. By it a server notices that a run is gone.
 HEARTBEAT_SECONDS = 30
@@ -53,7 +53,7 @@ def begin(arguments: list[str]) -> DirectRun:
         server = EmbeddedServer() if embedded else None
     except RetrainingError as error:
         sys.exit(complain(error))
-    cleanup.enter_context(launcher_ready(Path.cwd()))
+    cleanup.enter_context(LauncherReady(Path.cwd()))
     if server:
         os.environ[SETTING] = server.api_url
     return DirectRun(found, cleanup, server)

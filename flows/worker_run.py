@@ -9,7 +9,7 @@ from pathlib import Path
 from prefect.runtime import deployment
 
 from tasks.parent_death import die_with, die_with_parent
-from tasks.training.start import launcher_ready
+from tasks.training.start import LauncherReady
 
 END_SECONDS = 20.0
 
@@ -24,5 +24,5 @@ def of_worker(root: Path) -> Iterator[None]:
     die_with_parent(signal_number=signal.SIGTERM)
     # Without the server too, Prefect would try for minutes to say that the run has ended.
     die_with(os.getppid(), grace_seconds=END_SECONDS)
-    with launcher_ready(root):
+    with LauncherReady(root):
         yield

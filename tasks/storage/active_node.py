@@ -21,6 +21,8 @@ from tasks.storage.store import WrongObjectError
 LOOK_AGAIN_SECONDS = 0.05
 OTHERS_PULL_SECONDS = 30.0
 """How long the same pull of another run is waited for before it is done once more."""
+NAMING_SECONDS = 2.0
+"""How long, of these, after its bytes have come."""
 
 
 class ActiveNode:
@@ -110,16 +112,22 @@ class ActiveNode:
 
     def _comes_anyway(self, md5: str) -> bool:
         """Whether another run had the node pull the object; returns when it is here."""
-        began = time.monotonic()
+        ends = time.monotonic() + OTHERS_PULL_SECONDS
         waited = False
-        while time.monotonic() - began < OTHERS_PULL_SECONDS:
+        while time.monotonic() < ends:
             moving = self.calls.command("core/stats").get("transferring") or []
-            if not any(str(item.get("name", "")).endswith(object_name(md5)) for item in moving):
-                break
-            waited = True
+            if any(str(item.get("name", "")).endswith(object_name(md5)) for item in moving):
+                waited = True
+            elif not waited:
+                return False
+            elif self._is_here(md5):
+                return True
+            else:  # it has come, and is being hashed and named
+                ends = min(ends, time.monotonic() + NAMING_SECONDS)
             time.sleep(LOOK_AGAIN_SECONDS)
-        if not waited:
-            return False
+        return False
+
+    def _is_here(self, md5: str) -> bool:
         try:
             return self._md5(object_name(md5)) == md5
         except MissingError:

@@ -10,8 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,19 +64,25 @@ def with_torch(target: str, *arguments: Any) -> Any:
     return outcome_of(answer)
 
 
-@contextmanager
-def launcher_ready(root: Path) -> Iterator[None]:
-    """Start a launcher ahead of time and keep it from one phase to the next, until the context ends.
+class LauncherReady:
+    """A context that starts a launcher ahead of time and keeps it from one phase to the next, until it ends.
 
-    To be entered on the main thread: a launcher ends with the thread that has started it.
+    To be entered on the main thread: a launcher ends with the thread that has started it. No generator, since a signal
+    may leave this entered and never ended, and a generator would then be ended while the interpreter shuts down, when
+    the names that it uses are gone.
     """
-    global _kept
-    with _lock:
-        _kept += 1
-        _idle.append(_start(root))
-    try:
-        yield
-    finally:
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def __enter__(self) -> None:
+        global _kept
+        with _lock:
+            _kept += 1
+            _idle.append(_start(self._root))
+
+    def __exit__(self, *_: object) -> None:
+        global _kept
         with _lock:
             _kept -= 1
             unused = [] if _kept else [*_idle, *_leaving]

@@ -142,7 +142,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     variables = environment(tmp_path)
     monkeypatch.setattr(os, "environ", variables)
     monkeypatch.setattr(direct_run, "EmbeddedServer", FakeServer)
-    monkeypatch.setattr(direct_run, "launcher_ready", no_launcher)
+    monkeypatch.setattr(direct_run, "LauncherReady", no_launcher)
     monkeypatch.setattr(FakeServer, "started", 0)
     monkeypatch.chdir(tmp_path)
     return variables

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ParameterError, RetrainingError
-from tasks.training.start import launcher_ready, with_torch
+from tasks.training.start import LauncherReady, with_torch
 from tests.support.calls import FAULTS
 from tests.support.gone import is_gone
 from tests.support.phases import params_of, train
@@ -22,7 +22,7 @@ HERE = os.getpid()
 
 @pytest.fixture(autouse=True, scope="module")
 def _launcher() -> Iterator[None]:
-    with launcher_ready(Path.cwd()):
+    with LauncherReady(Path.cwd()):
         yield
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tasks.errors import RetrainingError
 from tasks.training import start
-from tasks.training.start import launcher_ready, let_launchers_go, with_torch
+from tasks.training.start import LauncherReady, let_launchers_go, with_torch
 from tests.support.gone import is_gone
 
 CALLS = "tests.support.calls"
@@ -36,7 +36,7 @@ def _no_other_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_launcher_the_function_runs_here() -> None:
-    with launcher_ready(Path.cwd()):
+    with LauncherReady(Path.cwd()):
         inside, launcher = with_torch(f"{CALLS}:where")
     assert inside != HERE
     assert is_gone(launcher)
@@ -44,7 +44,7 @@ def test_without_a_launcher_the_function_runs_here() -> None:
 
 
 def test_a_launcher_that_has_died_while_it_waited_is_not_used() -> None:
-    with launcher_ready(Path.cwd()):
+    with LauncherReady(Path.cwd()):
         _, launcher = with_torch(f"{CALLS}:where")
         os.kill(launcher, signal.SIGKILL)
         assert has_ended(launcher)
@@ -52,7 +52,7 @@ def test_a_launcher_that_has_died_while_it_waited_is_not_used() -> None:
 
 
 def test_a_launcher_that_dies_during_a_call_is_one_line_and_is_not_asked_again() -> None:
-    with launcher_ready(Path.cwd()):
+    with LauncherReady(Path.cwd()):
         with pytest.raises(RetrainingError, match="the launcher ended early"):
             with_torch(f"{CALLS}:kill_launcher")
         assert with_torch(f"{CALLS}:where")[0] == HERE
@@ -60,7 +60,7 @@ def test_a_launcher_that_dies_during_a_call_is_one_line_and_is_not_asked_again()
 
 def test_an_interrupted_call_leaves_no_process_and_no_file(tmp_path: Path) -> None:
     file = tmp_path / "processes"
-    with launcher_ready(Path.cwd()):
+    with LauncherReady(Path.cwd()):
         with pytest.raises(KeyboardInterrupt):
             with_torch(f"{CALLS}:interrupt_caller_and_hang", HERE, file)
         function, launcher, scratch = file.read_text().split()
@@ -70,7 +70,7 @@ def test_an_interrupted_call_leaves_no_process_and_no_file(tmp_path: Path) -> No
 
 
 def test_launchers_that_are_let_go_end_before_their_context_does() -> None:
-    with launcher_ready(Path.cwd()):
+    with LauncherReady(Path.cwd()):
         _, launcher = with_torch(f"{CALLS}:where")
         let_launchers_go()
         assert has_ended(launcher)

@@ -18,6 +18,7 @@ from tasks.storage.places import BusyError, DeniedError, MissingError
 from tasks.storage.rclone_sources import PullSource, pull_source
 from tasks.storage.store import WrongObjectError
 from tests.support.rclone import Served, active_node, serve_http, serve_s3, serve_sftp
+from tests.support.serving import until
 
 CONTENT = bytes(range(256)) * 400
 MD5 = md5(CONTENT).hexdigest()
@@ -159,7 +160,7 @@ def test_a_second_pull_of_the_same_object_waits_for_the_first(tmp_path: Path) ->
         runs = [ActiveNode(served.url), ActiveNode(served.url)]
         first = threading.Thread(target=lambda: runs[0].pull(digest, source_of(runs[0], store, url)))
         first.start()
-        time.sleep(0.2)
+        until(lambda: runs[1].calls.command("core/stats").get("transferring"), 30, "the first run's pull")
         runs[1].pull(digest, source_of(runs[1], store, url))
         first.join()
         transfers = runs[0].calls.command("core/stats")["totalTransfers"]

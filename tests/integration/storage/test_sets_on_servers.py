@@ -55,7 +55,7 @@ def test_it_is_measured_fetched_and_checked_out_and_no_secret_is_written_down(ro
     measurement = measure_dataset(params, run)
     assert measurement.manifest.rows == 48
     assert not (root / ".dvc/cache").exists(), "nothing is fetched for it"
-    fetch_data(params, run, measurement, choose_storage(params, run, measurement))
+    fetch_data(params, run, measurement, choose_storage(params, run, measurement), everything=True)
     dvc = str(Path(sys.executable).with_name("dvc"))
     environment = {**os.environ, "DVC_NO_ANALYTICS": "1"}
     subprocess.run([dvc, "checkout", "-q"], cwd=root, check=True, env=environment)
@@ -85,6 +85,6 @@ def test_keys_that_are_refused_end_it_with_one_line_that_says_what_to_do(root: P
     measurement = measure_dataset(params, run)
     give_options({**served.options, "secret_access_key": "expired"})
     with pytest.raises(RetrainingError, match=r"digits.*: can't be read: .*access is denied .*; set AWS_") as caught:
-        fetch_data(params, run, measurement, choose_storage(params, run, measurement))
+        fetch_data(params, run, measurement, choose_storage(params, run, measurement), everything=True)
     assert "\n" not in str(caught.value)
     assert "expired" not in str(caught.value)

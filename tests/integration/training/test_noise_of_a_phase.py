@@ -116,7 +116,7 @@ def test_a_phase_in_single_passes_has_no_noise_scale(run: Run) -> None:
 
 
 def test_a_phase_that_goes_on_keeps_what_it_had(run: Run) -> None:
-    params = split_in_two(run, 64, pretrain={"max_steps": 12})
+    params = split_in_two(run, "auto", pretrain={"max_steps": 12})
     first = train(params, run)
     (Path(run.folder) / "pretrain" / "result.json").unlink()
     again = train(params, run)
