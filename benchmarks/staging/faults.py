@@ -206,5 +206,5 @@ def noticed(case: Case, scene: Scene, expected: list[int]) -> tuple[bool, str]:
     except RunError as error:
         said = str(error)
         # The last line of our own errors has no type of Python's before it.
-        return ours.ERROR_NAME in said, said
+        return any(name in said for name in ours.ERROR_NAMES), said
     return found["batches"] == expected, "; ".join(found["warnings"]) or "the batches are the same"

@@ -21,7 +21,7 @@ from tasks.storage.transfer import fetch_set
 
 SEED = 7
 # How Python names the errors that a run ends with, each of one line.
-ERROR_NAME = "RetrainingError: "
+ERROR_NAMES = ("tasks.errors.RetrainingError: ", "tasks.storage.store.WrongObjectError: ")
 PLACERS = 8
 PATH = "data"
 

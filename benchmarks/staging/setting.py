@@ -14,6 +14,7 @@ from benchmarks.staging.data import write_shards
 from benchmarks.staging.programs import run_program
 from benchmarks.staging.store import CONNECTION_RATE, LATENCY_SECONDS, RATE, Store, link, store_environment, store_of
 from tasks.records import Measurement
+from tasks.training.start import MALLOC
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,10 @@ class Setting:
         return str(file)
 
     def environment(self, name: str, port: int | None = None) -> Mapping[str, str]:
-        """DVC's site cache is a new one, so that no index of another clone's is found."""
-        return {**store_environment(port or self.port), "DVC_SITE_CACHE_DIR": str(self.folder / f"{name}-site")}
+        """DVC's site cache is a new one, so that no index of another clone's is found. Memory is allocated as it is in
+        the processes that train."""
+        site_cache = {"DVC_SITE_CACHE_DIR": str(self.folder / f"{name}-site")}
+        return {**store_environment(port or self.port), **site_cache, **MALLOC}
 
     def run(self, module: str, name: str, **settings: Any) -> Any:
         """What a program of this package finds. Raises `RunError`."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from tasks.storage.gathering import plain_room
 from tasks.storage.leftovers import STALE_SECONDS
 from tasks.storage.listing import object_name
 from tasks.storage.places import MissingError
@@ -40,8 +42,19 @@ class ActiveNode:
         size = self._stat(path)["Size"]
         return int(size) if size >= 0 else None
 
-    def read(self, path: str, start: int = 0, stop: int | None = None) -> memoryview:
-        return self.calls.get(path, start, stop)
+    has_ranges = True
+
+    def read(
+        self, path: str, start: int = 0, stop: int | None = None, room: Callable[[int], memoryview] = plain_room
+    ) -> memoryview:
+        return self.calls.get(path, start, stop, room)
+
+    def chunks(self, path: str, start: int = 0) -> Iterator[memoryview]:
+        return iter([self.read(path, start)])
+
+    def tail(self, path: str, count: int) -> tuple[memoryview, int]:
+        size = self.size(path) or 0
+        return self.read(path, max(0, size - count), size), size
 
     def write(self, path: str, content: bytes | memoryview) -> None:
         partial = self._partial(path)

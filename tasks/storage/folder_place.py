@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tasks.storage.gathering import plain_room
 from tasks.storage.leftovers import partial_name
 from tasks.storage.place_errors import from_os_error
 
 CHUNK_BYTES = 1 << 20
-# The system reads no more at once.
-_MOST_BYTES = 1 << 30
 
 
 class FolderPlace:
@@ -30,18 +29,21 @@ class FolderPlace:
         with _kinds(file):
             return file.stat().st_size
 
-    def read(self, path: str, start: int = 0, stop: int | None = None) -> memoryview:
+    def read(
+        self, path: str, start: int = 0, stop: int | None = None, room: Callable[[int], memoryview] = plain_room
+    ) -> memoryview:
+        """In memory that `room` makes."""
         file = self._folder / path
         with _kinds(file), file.open("rb", buffering=0) as source:
             size = os.fstat(source.fileno()).st_size
-            wanted = max(0, (size if stop is None else min(size, stop)) - start)
-            content = os.pread(source.fileno(), min(wanted, _MOST_BYTES), start)
-            if len(content) == wanted:
-                return memoryview(content)
-            pieces = [content]
-            while piece := os.pread(source.fileno(), _MOST_BYTES, start + sum(map(len, pieces))):
-                pieces.append(piece)
-            return memoryview(b"".join(pieces))[:wanted]
+            content = room(max(0, (size if stop is None else min(size, stop)) - start))
+            done = 0
+            while done < len(content):
+                read = os.preadv(source.fileno(), [content[done:]], start + done)
+                if not read:  # it has become shorter
+                    break
+                done += read
+            return content[:done]
 
     def chunks(self, path: str, start: int = 0) -> Iterator[memoryview]:
         file = self._folder / path

@@ -91,7 +91,7 @@ def _bytes_path(field: Any) -> str | None:
     if pa.types.is_struct(kind):
         names = [kind.field(index).name for index in range(kind.num_fields)]
         return f"{field.name}.bytes" if "bytes" in names else None
-    is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     return str(field.name) if is_bytes else None
 
 

@@ -20,6 +20,7 @@ from tasks.decisions.moving import LOADING_THREADS
 from tasks.errors import RetrainingError
 from tasks.records import Manifest, Schema
 from tasks.storage.decoding import decode, give_back_memory
+from tasks.storage.giving_way import give_way
 from tasks.storage.host_rows import ALONE, DECODING, FAILED, HERE, READING, Host, HostRows
 from tasks.storage.listing import object_name
 from tasks.storage.order import Orders
@@ -158,6 +159,7 @@ class InMemorySource:
 
     def _load(self) -> None:
         """One thread's work, until all shards are here, or the source is closed."""
+        give_way()
         while True:
             with self._changed:
                 shard = None if self._closed else next(self._coming, None)

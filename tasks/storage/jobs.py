@@ -15,21 +15,23 @@ from tasks.storage.look_ahead import LookAhead
 from tasks.storage.ring import Ring
 from tasks.storage.validation_rows import ValidationRows
 
-HURRIED_SHARDS = 3
+HURRIED_SHARDS = 8
 """A shard that is needed so soon is read in a hurry: over several connections at once."""
 
-HURRIED_READS = 2
-"""How many reads there are at a time while one of them is in a hurry: the second one fills the link while the first one
-waits for its answer."""
+HURRIED_READS = 3
+"""How many reads there are at a time while one of them is in a hurry: the next ones fill the link while the first one
+waits for its answer, and come after it."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """`content` is that of a shard to decode. `hurry`: it is waited for, or will be soon."""
+    """`content` is that of a shard to decode. `hurry`: it is waited for, or will be soon; of hurried reads the one that
+    is needed first has the lowest `turn`."""
 
     kind: Literal["read", "decode", "validate"]
     shard: int
     hurry: bool = False
+    turn: int | None = None
     content: Any = None
 
 
@@ -42,18 +44,26 @@ class Failure:
 
 
 class Jobs:
-    """The states of all shards. Whoever uses this holds its owner's lock."""
+    """The states of all shards. So many are decoded at a time as there are `processors`. Whoever uses this holds its
+    owner's lock."""
 
     def __init__(
-        self, ring: Ring, look_ahead: LookAhead, counts: Sequence[int], plan: MovingPlan, validation: ValidationRows
+        self,
+        ring: Ring,
+        look_ahead: LookAhead,
+        counts: Sequence[int],
+        plan: MovingPlan,
+        validation: ValidationRows,
+        processors: int,
     ) -> None:
         self._ring, self._look_ahead, self._counts, self._plan = ring, look_ahead, counts, plan
-        self._validation = validation
+        self._validation, self._processors = validation, processors
         self._ready: dict[int, Any] = {}
         self._reading: dict[int, bool] = {}
         self._decoding: set[int] = set()
         self._validating: set[int] = set()
         self._has_begun = False
+        self._reads = 0
         self.failures: dict[int, Failure] = {}
         self.awaited: int | None = None
 
@@ -62,6 +72,11 @@ class Jobs:
         """Shards that are in memory, or on their way into it."""
         reading = len(self._reading) + len(self._validating)
         return len(self._ring.shards) + len(self._ready) + reading
+
+    @property
+    def is_in_a_hurry(self) -> bool:
+        """Whether training waits, or would soon if what it reads did not come first."""
+        return self.awaited is not None or any(self._reading.values())
 
     def is_decoding(self, shard: int) -> bool:
         return shard in self._decoding or shard in self._ready
@@ -77,6 +92,8 @@ class Jobs:
         return self._next_decoding() or self._next_validation(asked, is_asked=True) or self._next_read() or self._idle()
 
     def _next_decoding(self) -> Job | None:
+        if len(self._decoding) >= self._processors:  # more at a time take more memory, and no less time
+            return None
         for shard in self._look_ahead.in_ring:
             if shard in self._ready and self._has_room(shard):
                 self._ring.reserve(shard, self._counts[shard])
@@ -110,7 +127,8 @@ class Jobs:
             if not self._is_known(shard):
                 hurry = shard == self.awaited or number - self._look_ahead.in_use < HURRIED_SHARDS
                 self._reading[shard] = hurry
-                return Job("read", shard, hurry)
+                self._reads += 1
+                return Job("read", shard, hurry, self._reads if hurry else None)
         return None
 
     def _is_known(self, shard: int) -> bool:

@@ -31,7 +31,7 @@ from tasks.storage.suffixes import is_csv, is_image, is_json_lines
 from tasks.storage.text_pieces import PIECE_BYTES, pieces_of
 from tasks.storage.transfer import StoredObject, stored, stream_verified
 
-CONNECTIONS = 16
+CONNECTIONS = 32
 Looked = list[tuple[Shard, FoundShard]]
 
 

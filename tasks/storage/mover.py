@@ -15,6 +15,7 @@ from tasks.decisions.moving import plan_moving
 from tasks.errors import RetrainingError
 from tasks.records import Manifest, Schema
 from tasks.storage.decoding import decode, give_back_memory
+from tasks.storage.giving_way import give_way, processors
 from tasks.storage.jobs import Job, Jobs
 from tasks.storage.look_ahead import LookAhead
 from tasks.storage.order import Orders
@@ -54,11 +55,12 @@ class Mover:
         row_bytes = self._ring.bytes // max(1, plan.ring_rows)
         self._validation = ValidationRows(parts.validation, row_bytes, self._ring.bytes, plan.window_shards)
         self._look_ahead = LookAhead(self._orders, counts, plan)
-        self._jobs = Jobs(self._ring, self._look_ahead, counts, plan, self._validation)
+        self._jobs = Jobs(self._ring, self._look_ahead, counts, plan, self._validation, processors())
         self._stalls = Stalls(lambda: reader.seconds_by_cause)
         self._closed = False
         lock = threading.Lock()
         self._work, self._arrived = threading.Condition(lock), threading.Condition(lock)
+        self._calm = threading.Condition(lock)
         self._has_begun = threading.Event()
         self._look_from(*start)
         self._threads = [
@@ -125,8 +127,8 @@ class Mover:
     def close(self) -> None:
         with self._work:
             self._closed = True
-            self._work.notify_all()
-            self._arrived.notify_all()
+            for each in (self._work, self._arrived, self._calm):
+                each.notify_all()
         self._reader.close()
         self._has_begun.set()
         deadline = time.monotonic() + CLOSING_SECONDS
@@ -190,6 +192,7 @@ class Mover:
 
     def _run(self) -> None:
         """One thread's work, until the source is closed."""
+        give_way()
         while True:
             with self._work:
                 while not self._closed and (job := self._jobs.next()) is None:
@@ -211,11 +214,13 @@ class Mover:
             self._note(job, outcome)
             self._arrived.notify_all()
             self._work.notify()
+            if not self._jobs.is_in_a_hurry:
+                self._calm.notify_all()
 
     def _do(self, job: Job) -> object:
         """A shard's bytes, or the validation rows of one that is decoded, if they are wanted."""
         if job.kind == "read":
-            return self._reader.read(job.shard, hurry=job.hurry)
+            return self._reader.read(job.shard, job.turn)
         content = job.content if job.kind == "decode" else self._reader.read(job.shard)
         samples = decode(content, self._schema, stored(self._manifest, self._manifest.shards[job.shard]).name)
         if job.kind == "decode":
@@ -239,6 +244,14 @@ class Mover:
             self._jobs.has_validated(job.shard)
 
     def _place(self, url: str, sequence: tuple[int, ...]) -> None:
+        give_way()
         # Training waits for the first shard: nothing is to compete with it.
         self._has_begun.wait()
-        place_on_node(self._reader, self._manifest, url, sequence, lambda: self._closed)
+        place_on_node(self._reader, self._manifest, url, sequence, partial(self._may_place, url))
+
+    def _may_place(self, url: str) -> bool:
+        """Wait until training is in no hurry for what goes over the same link; False when the source is closed."""
+        with self._work:
+            while not self._closed and self._jobs.is_in_a_hurry and not self._reader.is_active(url):
+                self._calm.wait()
+            return not self._closed

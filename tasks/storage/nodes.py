@@ -5,22 +5,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import md5
 from pathlib import Path
-from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from tasks.config import StorageNode, without_password
 from tasks.errors import ParameterError, RetrainingError
 from tasks.records import Manifest, NodeSpec
 from tasks.storage.active_node import ActiveNode
+from tasks.storage.folder_place import FolderPlace
+from tasks.storage.gathering import gathered, plain_room
 from tasks.storage.leftovers import remove_leftovers
 from tasks.storage.listing import object_name
 from tasks.storage.node_passwords import password_in, password_of, remember
 from tasks.storage.node_urls import ACTIVE_SCHEMES, absolute_url
-from tasks.storage.places import BusyError, open_place
+from tasks.storage.places import BusyError, Place, open_place
 from tasks.storage.rclone_sources import pull_source
 from tasks.storage.store import check
 from tasks.storage.store_options import given_options
@@ -67,15 +68,6 @@ def check_capacities(specs: Sequence[NodeSpec], manifest: Manifest) -> None:
         raise ParameterError(faults)
 
 
-class _Place(Protocol):
-    """What a node is asked for."""
-
-    def size(self, path: str) -> int | None: ...
-    def read(self, path: str, start: int = 0, stop: int | None = None) -> memoryview: ...
-    def write(self, path: str, content: Any) -> None: ...
-    def remove(self, path: str) -> None: ...
-
-
 class Node:
     """One storage node. Methods raise a place's errors (all are `OSError`), and no others. Threads may share it.
 
@@ -95,7 +87,7 @@ class Node:
             if scheme in ("http", "https"):
                 options["user"] = unquote(urlsplit(spec.url).username or "")
         self._options = options
-        self._place: _Place = open_place(spec.url, options) if self.active is None else self.active
+        self._place: Place = open_place(spec.url, options) if self.active is None else self.active
 
     def holds(self, object_md5: str, expected_bytes: int | None) -> bool:
         """Whether an object of this name and size is here; its content is checked when it is read."""
@@ -105,9 +97,17 @@ class Node:
             return False
         return size is None or expected_bytes in (None, size)
 
-    def get(self, object_md5: str) -> memoryview:
-        """An object's bytes, verified. Raises `MissingError` or `WrongObjectError` too."""
-        content = self._place.read(object_name(object_md5))
+    def get(
+        self, object_md5: str, size: int | None = None, room: Callable[[int], memoryview] = plain_room
+    ) -> memoryview:
+        """An object's bytes, verified. Where its `size` is known it comes into memory that `room` makes.
+
+        Raises `MissingError` or `WrongObjectError` too.
+        """
+        name = object_name(object_md5)
+        if not isinstance(self._place, ActiveNode | FolderPlace):
+            return gathered(self._place.chunks(name), object_md5, size, room)
+        content = self._place.read(name, room=room)  # straight to where it is to be
         check(md5(content).hexdigest(), len(content), object_md5)
         return content
 

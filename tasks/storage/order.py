@@ -42,7 +42,8 @@ class EpochOrder:
         starts, ends = self._offsets[:-1].astype(np.float64), self._offsets[1:].astype(np.float64)
         self._bounds = np.append(np.maximum(starts - self._width, starts / 2), np.inf)
         self._right = np.minimum(np.minimum(self._width, starts), self.samples - ends)
-        self._latest = ends + self._right
+        # Of each stretch the first place whose samples may lie in it, or after it.
+        self._reaching: list[int] = np.searchsorted(ends + self._right, self._bounds, side="right").tolist()
         self._remembered = 2 * spread + 8
         self._keys: dict[int, tuple[NDArray[np.float64], NDArray[np.int32]]] = {}
         self._begins: dict[int, int] = {}
@@ -70,7 +71,7 @@ class EpochOrder:
         if not self.sequence:
             return 0, 0
         stretch = self._stretch_at(min(position, self.samples - 1))
-        return self._reaching(stretch), stretch + 1
+        return self._reaching[stretch], stretch + 1
 
     def _stretch_at(self, position: int) -> int:
         # Nearly always the last one, or the next.
@@ -81,16 +82,12 @@ class EpochOrder:
         self._last = bisect_right(range(len(self.sequence)), position, key=self._begin) - 1
         return self._last
 
-    def _reaching(self, stretch: int) -> int:
-        """The first place whose samples may lie in a stretch, or after it."""
-        return int(np.searchsorted(self._latest, self._bounds[stretch], side="right"))
-
     def _begin(self, stretch: int) -> int:
         """The position of the first sample of a stretch: how many keys lie before its bound."""
         if stretch >= len(self.sequence):
             return self.samples
         if stretch not in self._begins:
-            bound, first = self._bounds[stretch], self._reaching(stretch)
+            bound, first = self._bounds[stretch], self._reaching[stretch]
             reaching = sum(int(np.searchsorted(self._keys_of(place)[0], bound)) for place in range(first, stretch))
             self._begins[stretch] = int(self._offsets[first]) + reaching
         return self._begins[stretch]
@@ -98,7 +95,7 @@ class EpochOrder:
     def _stretch(self, stretch: int) -> Rows:
         if stretch not in self._stretches:
             bounds, keys, shards, rows = self._bounds[stretch : stretch + 2], [], [], []
-            for place in range(self._reaching(stretch), stretch + 1):
+            for place in range(self._reaching[stretch], stretch + 1):
                 own_keys, own_rows = self._keys_of(place)
                 start, stop = np.searchsorted(own_keys, bounds)
                 keys.append(own_keys[start:stop])

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext
 
 from tasks.storage.places import BusyError, Place
 from tasks.storage.retries import Retries, retries_of
@@ -18,16 +19,19 @@ LONGEST_RANGE_BYTES = 8 << 20
 """So that no more than this a connection waits in memory for its turn."""
 
 
-def pieces(place: Place, path: str, size: int | None, connections: int) -> Iterator[memoryview]:
-    """All bytes of an object. With several connections and a known size it comes in ranges that are read ahead.
+def pieces(
+    place: Place, path: str, size: int | None, connections: int, pool: Executor | None = None
+) -> Iterator[memoryview]:
+    """All bytes of an object. With several connections and a known size it comes in ranges that are read ahead, in the
+    threads of `pool` if there is one: objects that share it come in the order in which they were asked for.
 
     Raises `MissingError`, `DeniedError`, `FullError`, or `BusyError` after the last attempt.
     """
     retries = retries_of(place.url)
     ranges = _ranges(size or 0, connections)
     if len(ranges) > 1 and place.has_ranges:
-        return _in_ranges(place, path, ranges, connections, retries)
-    if size is not None and size <= LONGEST_RANGE_BYTES:
+        return _in_ranges(place, path, ranges, connections, retries, pool)
+    if size is not None and size <= LEAST_RANGE_BYTES:
         return iter([retries.run(lambda: place.read(path))])
     return _one_by_one(place, path, retries)
 
@@ -41,7 +45,12 @@ def _ranges(size: int, connections: int) -> list[tuple[int, int]]:
 
 
 def _in_ranges(
-    place: Place, path: str, ranges: list[tuple[int, int]], connections: int, retries: Retries
+    place: Place,
+    path: str,
+    ranges: list[tuple[int, int]],
+    connections: int,
+    retries: Retries,
+    shared: Executor | None,
 ) -> Iterator[memoryview]:
     waiting = deque(ranges)
     under_way: deque[Future[memoryview]] = deque()
@@ -49,14 +58,17 @@ def _in_ranges(
     def read(start: int, stop: int) -> memoryview:
         return retries.run(lambda: place.read(path, start, stop))
 
-    with ThreadPoolExecutor(min(connections, len(ranges)), thread_name_prefix="range") as pool:
+    own = ThreadPoolExecutor(min(connections, len(ranges)), thread_name_prefix="range") if shared is None else None
+    with own or nullcontext(shared) as pool:
+        assert pool is not None
         try:
             while waiting or under_way:
                 while waiting and len(under_way) < connections:
                     under_way.append(pool.submit(read, *waiting.popleft()))
                 yield under_way.popleft().result()
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for each in under_way:
+                each.cancel()
 
 
 def _one_by_one(place: Place, path: str, retries: Retries) -> Iterator[memoryview]:

@@ -10,15 +10,18 @@ from tasks.storage.shard_reader import ShardReader
 
 
 def place_on_node(
-    reader: ShardReader, manifest: Manifest, url: str, sequence: Sequence[int], is_over: Callable[[], bool]
+    reader: ShardReader, manifest: Manifest, url: str, sequence: Sequence[int], goes_on: Callable[[], bool]
 ) -> None:
-    """Bring the shards of one node to it: those of the sequence in its order, then the rest."""
+    """Bring the shards of one node to it: those of the sequence in its order, then the rest.
+
+    Before each of them `goes_on` is asked, which may keep it waiting.
+    """
     reader.remove_leftovers(url)
     rest = [shard for shard in range(len(manifest.shards)) if shard not in set(sequence)]
     for shard in [*sequence, *rest]:
-        if is_over():
-            return
         if reader.node_of[manifest.shards[shard].md5] == url:
+            if not goes_on():
+                return
             try:
                 reader.place(shard)
             except RetrainingError as error:

@@ -12,12 +12,13 @@ import secrets
 import socket
 import threading
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from tasks.storage.gathering import plain_room
 from tasks.storage.places import BusyError, DeniedError, FullError, MissingError
 
 CONNECT_SECONDS = 0.3
@@ -86,26 +87,35 @@ class RcloneCalls:
         path = f"/operations/uploadfile?fs={quote(root, safe='')}&remote={quote(remote, safe='')}"
         self._exchange("POST", path, headers, pieces, None)
 
-    def get(self, file: str, start: int, stop: int | None) -> memoryview:
-        """A range of a file that the machine serves; `file` with its folder, both without encoding."""
+    def get(
+        self, file: str, start: int, stop: int | None, room: Callable[[int], memoryview] = plain_room
+    ) -> memoryview:
+        """A range of a file that the machine serves, in memory that `room` makes; `file` with its folder, both without
+        encoding."""
         headers = dict(self._headers)
         if start or stop is not None:
             headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
-        return self._exchange("GET", self.served_path(file), headers, [], READ_SECONDS)
+        return self._exchange("GET", self.served_path(file), headers, [], READ_SECONDS, room)
 
     def served_path(self, file: str) -> str:
         return f"/%5B{quote(self._address.folder)}%5D/{quote(file)}"
 
     def _exchange(
-        self, method: str, path: str, headers: Mapping[str, str], body: Sequence[Any], seconds: float | None
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: Sequence[Any],
+        seconds: float | None,
+        room: Callable[[int], memoryview] = plain_room,
     ) -> memoryview:
         with self._lock:
             kept = self._idle.pop() if self._idle else None
         if kept is not None:
             with suppress(ConnectionError, HTTPException):  # it was closed while it was idle
-                return self._attempt(kept, method, path, headers, body, seconds)
+                return self._attempt(kept, method, path, headers, body, seconds, room)
         try:
-            return self._attempt(self._connect(), method, path, headers, body, seconds)
+            return self._attempt(self._connect(), method, path, headers, body, seconds, room)
         except (ConnectionError, HTTPException) as error:
             raise BusyError(f"the connection broke: {' '.join(str(error).split()) or type(error).__name__}") from error
 
@@ -117,6 +127,7 @@ class RcloneCalls:
         headers: Mapping[str, str],
         body: Sequence[Any],
         seconds: float | None,
+        room: Callable[[int], memoryview] = plain_room,
     ) -> memoryview:
         keep = False
         try:
@@ -131,7 +142,7 @@ class RcloneCalls:
             for piece in body:
                 connection.send(piece)
             response = connection.getresponse()
-            content = _content_of(response)
+            content = _content_of(response, room)
             keep = not response.will_close
         except TimeoutError as error:
             raise BusyError(f"no answer within {seconds:g} s") from error
@@ -163,10 +174,10 @@ class RcloneCalls:
         return connection
 
 
-def _content_of(response: HTTPResponse) -> memoryview:
+def _content_of(response: HTTPResponse, room: Callable[[int], memoryview]) -> memoryview:
     if response.length is None:
         return memoryview(response.read())
-    content = memoryview(bytearray(response.length))
+    content = room(response.length)
     filled = 0
     while filled < len(content):
         received = response.readinto(content[filled:])

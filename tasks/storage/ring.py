@@ -92,7 +92,8 @@ class Ring:
         """Where samples are, by shard and row; all of them must be here."""
         first = self._first[shards]
         found: NDArray[Any] = first + rows
-        for shard in np.unique(shards[first < 0]):
+        apart = first < 0
+        for shard in np.unique(shards[apart]) if apart.any() else ():
             mine = shards == shard
             everywhere = np.concatenate([np.arange(start, stop) for start, stop in self._pieces[int(shard)]])
             found[mine] = everywhere[rows[mine]]

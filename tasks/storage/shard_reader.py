@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tasks.records import Manifest, NodeSpec
+from tasks.storage.buffers import Buffers
 from tasks.storage.claims import claim
 from tasks.storage.node_group import NodeGroup
 from tasks.storage.nodes import store_of
@@ -59,7 +60,8 @@ class ShardReader:
         options = given_options() if store_options is None else store_options
         self._nodes = NodeGroup(store_of(manifest), options, warn)
         self._nodes.add(nodes_before or nodes)
-        self._store = StoreReads(manifest, options)
+        self._buffers = Buffers()
+        self._store = StoreReads(manifest, options, self._buffers.take)
         self._staging = Staging(manifest, self._where, self._nodes, self._store)
         if nodes_before:
             self.restage(nodes)
@@ -85,15 +87,20 @@ class ShardReader:
         """The node that each object (by its hash) is placed on; None where no node has room for it."""
         return self._where.owner
 
+    def is_active(self, url: str) -> bool:
+        """Whether a node brings its shards by itself, over a link of its own."""
+        return self._nodes[url].active is not None
+
     @property
     def unplaced(self) -> int:
         """Objects that are not known to be on their nodes yet."""
         return len(self._where.unplaced)
 
-    def read(self, index: int, hurry: bool = False) -> memoryview:
+    def read(self, index: int, turn: int | None = None) -> memoryview:
         """The bytes of a shard, verified; on the way it is placed on its node if it is not there.
 
-        `hurry`: training waits for it; the store then sends it over several connections. Raises `RetrainingError`.
+        With a `turn` training is in a hurry for it: the store sends it over several connections, before what has a
+        later turn. Raises `RetrainingError`.
         """
         shard = self._manifest.shards[index]
         content = self._staging.in_hand(shard.md5)
@@ -101,11 +108,11 @@ class ShardReader:
             return content
         owner = self._where.owner[shard.md5]
         was_here = owner is not None and self._where.is_here(shard.md5, owner)
-        sources = [self._node_source(index, url, hurry) for url in self._where.to_ask(shard.md5)]
+        sources = [self._node_source(index, url, turn is not None) for url in self._where.to_ask(shard.md5)]
         asked = [source for source in sources if source is not None]
         began = time.monotonic()
         try:
-            winner = first_right([*asked, Source(STORE, lambda: self._from_store(index, hurry, was_here), None)])
+            winner = first_right([*asked, Source(STORE, lambda: self._from_store(index, turn, was_here), None)])
         except Exception:
             self._waited("store", time.monotonic() - began)
             content = self._from_any_node(shard.md5)
@@ -150,8 +157,9 @@ class ShardReader:
             self._nodes.has_failed(url, error)
 
     def close(self) -> None:
-        """Begin to bring nothing more to nodes."""
+        """Begin to read and to bring nothing more."""
         self._staging.close()
+        self._store.close()
 
     def _size(self, index: int) -> int:
         size = self._manifest.shards[index].bytes
@@ -171,7 +179,7 @@ class ShardReader:
             began = time.monotonic()
             try:
                 try:
-                    content = node.get(shard.md5)
+                    content = node.get(shard.md5, shard.bytes, self._buffers.take)
                 except MissingError:
                     health.answered()
                     if is_known:
@@ -180,7 +188,7 @@ class ShardReader:
                     if not pulls:
                         raise
                     self._staging.bring(shard.md5)
-                    content = node.get(shard.md5)
+                    content = node.get(shard.md5, shard.bytes, self._buffers.take)
             except MissingError:
                 raise
             except WrongObjectError as error:
@@ -209,7 +217,7 @@ class ShardReader:
         if self._nodes.health(url).was_late():
             self._nodes.tell(url, "late", "is slow; the source store serves")
 
-    def _from_store(self, index: int, hurry: bool, was_here: bool) -> memoryview:
+    def _from_store(self, index: int, turn: int | None, was_here: bool) -> memoryview:
         md5 = self._manifest.shards[index].md5
         owner = self._where.owner[md5]
         is_here = owner is not None and self._where.is_here(md5, owner)
@@ -219,23 +227,23 @@ class ShardReader:
                 return content
         is_wanted = self._places and owner is not None and not is_here
         if owner is None or not is_wanted or not self._nodes.takes_more(owner):
-            return self._store.read(index, hurry)
+            return self._store.read(index, turn)
         content = self._store.joined(md5)
         if content is not None:
             return content
         node = self._nodes[owner]
         if node.active is not None:
-            content = self._store.read(index, hurry)
+            content = self._store.read(index, turn)
             self._staging.ask_for([md5], again=(md5, owner) in self._damaged)
             return content
-        claimed = claim(owner, md5, 0.0 if hurry else CLAIM_SECONDS)
+        claimed = claim(owner, md5, CLAIM_SECONDS if turn is None else 0.0)
         try:
             # Somebody may have brought it since the node was asked, and before the claim was free.
             content = self._staging.in_hand(md5) or self._brought(md5, owner)
             if content is not None:
                 claimed.release()
                 return content
-            content = self._store.read(index, hurry)
+            content = self._store.read(index, turn)
         except BaseException:
             claimed.release()
             raise

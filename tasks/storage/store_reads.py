@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
 from tasks.records import Manifest
+from tasks.storage.gathering import plain_room
 from tasks.storage.transfer import read_verified, stored
+from tasks.storage.turns import Turns
 
-HURRIED_CONNECTIONS = 8
+HURRIED_CONNECTIONS = 12
+"""Of all reads in a hurry together: their ranges come in the order in which training needs them."""
 
 
 class StoreReads:
     """Counts the bytes that it has taken from the store. Threads may share it."""
 
-    def __init__(self, manifest: Manifest, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, manifest: Manifest, options: Mapping[str, str], room: Callable[[int], memoryview] = plain_room
+    ) -> None:
         self.bytes_taken = 0
         self.options = options
-        self._manifest = manifest
+        self._manifest, self._room = manifest, room
         self._lock = threading.Lock()
         self._coming: dict[str, Future[memoryview]] = {}
+        self._turns = Turns(HURRIED_CONNECTIONS, "range")
 
-    def read(self, index: int, hurry: bool = False) -> memoryview:
-        """The bytes of a shard; `hurry`: by ranges over several connections. Raises `RetrainingError` naming it."""
+    def read(self, index: int, turn: int | None = None) -> memoryview:
+        """The bytes of a shard; with a `turn` by ranges over several connections, those of the earliest turn first.
+
+        Raises `RetrainingError` naming it.
+        """
         shard = self._manifest.shards[index]
         with self._lock:
             coming = self._coming.get(shard.md5)
@@ -34,7 +43,10 @@ class StoreReads:
             return coming.result()
         try:
             item = stored(self._manifest, shard)
-            content = read_verified(item, self.options, HURRIED_CONNECTIONS if hurry else 1)
+            if turn is None:
+                content = read_verified(item, self.options, room=self._room)
+            else:
+                content = read_verified(item, self.options, HURRIED_CONNECTIONS, self._turns.of(turn), self._room)
         except BaseException as error:
             self._done(shard.md5)
             coming.set_exception(error)
@@ -54,6 +66,10 @@ class StoreReads:
         """Bytes that were taken from the store, here or by a node that was told to."""
         with self._lock:
             self.bytes_taken += size
+
+    def close(self) -> None:
+        """Begin to read no more ranges."""
+        self._turns.close()
 
     def _done(self, md5: str) -> None:
         with self._lock:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from hashlib import md5
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from tasks.errors import RetrainingError
 from tasks.records import Manifest, Shard
+from tasks.storage.gathering import gathered, plain_room
 from tasks.storage.leftovers import partial_name, remove_leftovers
 from tasks.storage.listing import object_name, parse_listing
 from tasks.storage.pieces import pieces
@@ -51,31 +50,19 @@ def stored(manifest: Manifest, shard: Shard) -> StoredObject:
     return StoredObject(name, shard.url, shard.md5, shard.bytes)
 
 
-def read_verified(item: StoredObject, options: Mapping[str, str], connections: int = 1) -> memoryview:
-    """All bytes of an object; over several connections in ranges of at least 512 KiB, where its size is known.
+def read_verified(
+    item: StoredObject,
+    options: Mapping[str, str],
+    connections: int = 1,
+    pool: Executor | None = None,
+    room: Callable[[int], memoryview] = plain_room,
+) -> memoryview:
+    """All bytes of an object; over several connections in ranges of at least 512 KiB, where its size is known, read in
+    the threads of `pool` if there is one. `room` makes the memory for so many bytes.
 
     Raises `WrongObjectError`, or another `RetrainingError`, naming the object.
     """
-
-    def read() -> memoryview:
-        digest, arrived = md5(), 0
-        whole: memoryview | None = None
-        parts: list[memoryview] = []
-        for piece in _pieces(item, options, connections):
-            digest.update(piece)
-            if item.bytes is None or len(piece) == item.bytes:
-                parts.append(piece)
-            else:
-                # Pieces go to their place at once, so that they aren't held twice.
-                whole = _room(item.bytes) if whole is None else whole
-                whole[arrived : arrived + len(piece)] = piece[: max(0, item.bytes - arrived)]
-            arrived += len(piece)
-        check(digest.hexdigest(), arrived, item.version)
-        if whole is not None:
-            return whole
-        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
-
-    return _verified(item, read)
+    return _verified(item, lambda: gathered(_pieces(item, options, connections, pool), item.version, item.bytes, room))
 
 
 def hash_object(item: StoredObject, options: Mapping[str, str]) -> tuple[str, int]:
@@ -261,12 +248,14 @@ def _writing(item: StoredObject, final: Path) -> Iterator[None]:
         raise RetrainingError(f"{item.name}: can't be kept in DVC's cache: {kind}") from error
 
 
-def _pieces(item: StoredObject, options: Mapping[str, str], connections: int) -> Iterator[memoryview]:
+def _pieces(
+    item: StoredObject, options: Mapping[str, str], connections: int, pool: Executor | None = None
+) -> Iterator[memoryview]:
     try:
         place, path = locate(item.url, options)
     except ValueError as error:
         raise RetrainingError(f"{item.name}: {one_line(error)}") from error
-    return pieces(place, path, item.bytes, connections)
+    return pieces(place, path, item.bytes, connections, pool)
 
 
 def _verified(item: StoredObject, fetch: Callable[[], T]) -> T:
@@ -283,8 +272,3 @@ def _verified(item: StoredObject, fetch: Callable[[], T]) -> T:
         except OSError as error:
             raise RetrainingError(f"{item.name}: can't be read: {one_line(error)}") from error
     raise AssertionError("the last attempt returns or raises")
-
-
-def _room(size: int) -> memoryview:
-    """A buffer that is not filled with zeros first."""
-    return np.empty(size, dtype=np.uint8).data

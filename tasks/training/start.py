@@ -24,8 +24,13 @@ from tasks.training.job import Job
 CODE_ROOT = Path(__file__).resolve().parents[2]
 GRACE_SECONDS = 10.0
 # What a training step frees, the next one needs again: glibc is not to give it back to the kernel each time, which
-# costs a page fault for every 4 KiB. 32 MiB is where its own threshold would come to by itself.
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(256 << 20)}
+# costs a page fault for every 4 KiB. 32 MiB is where its own threshold would come to by itself. Threads that load data
+# share a few arenas: each would keep what one of them has freed.
+MALLOC = {
+    "MALLOC_ARENA_MAX": "4",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+}
 
 _idle: list[subprocess.Popen[str]] = []
 _leaving: list[subprocess.Popen[str]] = []

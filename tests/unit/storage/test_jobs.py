@@ -24,7 +24,7 @@ class Desk:
         rows = [np.arange(validation)] * shards
         self.validation = ValidationRows(rows, row_bytes=1, keep_bytes=3 * validation, ahead=look_ahead)
         self.look_ahead = LookAhead(self.orders, counts, self.plan)
-        self.jobs = Jobs(self.ring, self.look_ahead, counts, self.plan, self.validation)
+        self.jobs = Jobs(self.ring, self.look_ahead, counts, self.plan, self.validation, 2)
         self.look_from(0, 0)
 
     def look_from(self, epoch: int, position: int) -> None:

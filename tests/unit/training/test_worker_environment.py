@@ -14,6 +14,7 @@ def test_workers_keep_the_memory_that_a_step_frees(monkeypatch: pytest.MonkeyPat
     for name in MALLOC:
         monkeypatch.delenv(name, raising=False)
     environment = worker_environment(Path("/project"))
+    assert environment["MALLOC_ARENA_MAX"] == "4"
     assert environment["MALLOC_MMAP_THRESHOLD_"] == "33554432"
     assert environment["MALLOC_TRIM_THRESHOLD_"] == "268435456"
 
@@ -29,7 +30,7 @@ def test_this_process_keeps_its_own_environment(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.delenv(name, raising=False)
     worker_environment(Path("/project"))
     assert not set(MALLOC) & set(os.environ)
-    assert set(MALLOC) == {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}
+    assert set(MALLOC) == {"MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}
 
 
 def test_workers_know_nothing_of_tracking(monkeypatch: pytest.MonkeyPatch) -> None:
