@@ -30,9 +30,10 @@ def gathered(
         if whole is None:
             parts.append(piece)
         else:
-            end = min(arrived + len(piece), len(whole))
+            room_left = max(0, len(whole) - arrived)
+            fitting = np.frombuffer(piece, np.uint8)[:room_left]
             # numpy lets other threads run while it copies.
-            np.copyto(np.frombuffer(whole, np.uint8)[arrived:end], np.frombuffer(piece, np.uint8)[: end - arrived])
+            np.copyto(np.frombuffer(whole, np.uint8)[arrived : arrived + len(fitting)], fitting)
         arrived += len(piece)
     check(digest.hexdigest(), arrived, expected_md5)
     if whole is not None:

@@ -64,7 +64,7 @@ def no_warning(message: str) -> None:
     raise AssertionError(message)
 
 
-def read_all(reader: ShardReader, contents: Sequence[bytes], threads: int = 4, hurry: bool = False) -> float:
+def read_all(reader: ShardReader, contents: Sequence[bytes], threads: int = 4, turn: int | None = None) -> float:
     """An epoch: every shard is read once and is right. Returns the longest that one took, in seconds."""
     waiting = list(range(len(contents)))
     wrong: list[object] = []
@@ -80,7 +80,7 @@ def read_all(reader: ShardReader, contents: Sequence[bytes], threads: int = 4, h
                 index = waiting.pop()
             began = time.monotonic()
             try:
-                if reader.read(index, hurry) != contents[index]:
+                if reader.read(index, turn) != contents[index]:
                     wrong.append(index)
             except Exception as error:  # raised in the thread of the test
                 wrong.append(error)

@@ -148,7 +148,7 @@ def test_what_training_is_in_a_hurry_for_comes_from_the_store_and_is_placed_all_
 ) -> None:
     shards = ShardSet(8, 100 * KB)
     reader = reader_of(shards.in_store(store), specs(actives[0].url, actives[1].url), store)
-    read_all(reader, shards.contents, hurry=True)
+    read_all(reader, shards.contents, turn=1)
     wait_until(lambda: reader.unplaced == 0)
     assert sum(len(files_below(node.folder)) for node in actives) == 8
 

@@ -103,7 +103,7 @@ def test_a_passing_fault_is_tried_again_after_growing_pauses(store: Store, read:
     store.server.faults["*"] = [fault, fault, fault]
     assert read(store) == CONTENT
     assert 1 <= len(store.clock.sleeps) <= 3
-    if read is whole:
+    if read is whole and fault != "cut":  # where something has come, pauses are short again
         assert store.clock.sleeps == pytest.approx([0.1, 0.2, 0.4])
 
 

@@ -41,3 +41,24 @@ def test_texts_are_collected_of_the_rows_that_train_only(texts: Any, monkeypatch
     assert (column.kind, column.has_missing, sorted(column.texts.values)) == ("string", True, ["a", "c"])
     assert [each.texts for each in found.columns if each.name != "t"] == [None, None]
     assert found.labels == frozenset({"n", "y"})
+
+
+class CountedFile(io.BytesIO):
+    bytes_read = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        content = super().read(size)
+        self.bytes_read += len(content)
+        return content
+
+
+def test_of_rows_of_bytes_nothing_but_footer_and_labels_is_read() -> None:
+    """They hold no images, whose first one would have to be looked at."""
+    file = CountedFile()
+    rows = pa.array([bytes([number]) * 1000 for number in range(200)] * 10, pa.binary(1000))
+    pq.write_table(pa.table({"x": rows, "label": [0, 1] * 1000}), file, compression="none", use_dictionary=False)
+    found = find_in_parquet("a.parquet", file, "label", lambda rows: np.ones(rows, dtype=bool))
+    column = found.column("x")
+    assert column is not None
+    assert (column.length, found.rows, found.labels) == (1000, 2000, frozenset({0, 1}))
+    assert file.bytes_read < 100_000, "of 2 MB"

@@ -60,7 +60,7 @@ class Desk:
 def test_the_first_shard_is_read_alone_and_in_a_hurry() -> None:
     desk = Desk(40, look_ahead=4)
     first = desk.orders.of(0).sequence[0]
-    assert desk.all_now() == [Job("read", first, hurry=True)]
+    assert desk.all_now() == [Job("read", first, hurry=True, turn=1)]
 
 
 def test_the_next_ones_have_the_link_to_themselves_until_the_lead_is_there() -> None:
@@ -150,3 +150,36 @@ def test_validation_rows_that_memory_has_no_room_for_are_read_in_every_round_and
             desk.validation.used(shard)
         desk.validation.end_round(number)
         assert read == list(range(3, 40))
+
+
+def test_no_more_are_decoded_at_a_time_than_there_are_processors() -> None:
+    desk = Desk(64, look_ahead=8)
+    running: list[Job] = []
+    most = 0
+    while running or (running := desk.all_now()):
+        most = max(most, sum(job.kind == "decode" for job in running))
+        # Reads end before decoding does, so that as much as can be lies ready.
+        running.sort(key=lambda job: job.kind == "decode")
+        desk.finish(running.pop(0))
+        running += desk.all_now()
+    assert most == 2
+
+
+def test_a_hurried_read_has_a_later_turn_than_the_one_before_and_others_have_none() -> None:
+    desk = Desk(64, look_ahead=8)
+    reads = [job for job in desk.settle() if job.kind == "read"]
+    turns = [job.turn for job in reads if job.turn is not None]
+    assert turns == sorted(set(turns))
+    assert [job.turn is not None for job in reads] == [job.hurry for job in reads]
+
+
+def test_training_is_in_a_hurry_until_the_lead_is_there_and_when_it_waits() -> None:
+    desk = Desk(64, look_ahead=8)
+    jobs = desk.all_now()
+    assert desk.jobs.is_in_a_hurry
+    for job in jobs:
+        desk.finish(job)
+    desk.settle()
+    assert not desk.jobs.is_in_a_hurry
+    desk.jobs.awaited = 5
+    assert desk.jobs.is_in_a_hurry
