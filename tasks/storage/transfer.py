@@ -139,13 +139,11 @@ def fetch_objects(
     cache_folder: Path,
     options: Mapping[str, str],
     on_bytes: Callable[[int], None] = lambda _: None,
-    by_dvc: Callable[[Sequence[StoredObject]], None] | None = None,
 ) -> None:
     """Bring objects into DVC's cache, each under its final name, read-only, only when its hash is right.
 
     Equal ones are fetched once. `on_bytes` gets bytes as they arrive, from any thread, and negative ones when what
-    arrived is thrown away. `by_dvc` fetches those whose URL nothing opens here; what it brings is verified.
-    Raises `RetrainingError` naming an object that fails; what has arrived by then stays.
+    arrived is thrown away. Raises `RetrainingError` naming an object that fails; what has arrived by then stays.
     """
     remove_leftovers(cache_folder)
     unique = list({item.version: item for item in items}.values())
@@ -155,23 +153,13 @@ def fetch_objects(
     connections = max(1, CONNECTIONS // max(1, len(unique)))
     fetch = partial(_fetch, cache=cache_folder, options=options, on_bytes=on_bytes, connections=connections)
     with ThreadPoolExecutor(CONNECTIONS // 2 if are_large else CONNECTIONS, thread_name_prefix="fetch") as pool:
-        futures = [pool.submit(fetch, item) for item in unique if by_dvc is None or _opens(item, options)]
+        futures = [pool.submit(fetch, item) for item in unique]
         try:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    if by_dvc is not None:
-        _fetch_by_dvc([item for item in unique if not _opens(item, options)], cache_folder, on_bytes, by_dvc)
-
-
-def _opens(item: StoredObject, options: Mapping[str, str]) -> bool:
-    try:
-        locate(item.url, options)
-    except ValueError:
-        return False
-    return True
 
 
 def _fetch(
@@ -212,28 +200,6 @@ def _is_cached(item: StoredObject, final: Path) -> bool:
     """Whether the cache has the right bytes: DVC itself trusts whatever is read-only."""
     with _writing(item, final):
         return hash_file(final) == item.version.removesuffix(".dir")
-
-
-def _fetch_by_dvc(
-    items: Sequence[StoredObject],
-    cache: Path,
-    on_bytes: Callable[[int], None],
-    by_dvc: Callable[[Sequence[StoredObject]], None],
-) -> None:
-    finals = {item: cache / object_name(item.version) for item in items}
-    lacking = [item for item, final in finals.items() if not _is_cached(item, final)]
-    for item in lacking:
-        with _writing(item, finals[item]):
-            finals[item].unlink(missing_ok=True)
-    if lacking:
-        by_dvc(lacking)
-    for item, final in finals.items():
-        if not _is_cached(item, final):
-            is_there = final.exists()
-            final.unlink(missing_ok=True)
-            what = "what DVC fetched is damaged" if is_there else "DVC has not fetched it"
-            raise WrongObjectError(f"{item.name}: {what}; its store is {without_secrets(item.url)}")
-        on_bytes(final.stat().st_size)
 
 
 @contextmanager

@@ -218,36 +218,6 @@ def test_what_a_killed_run_leaves_is_never_taken_for_an_object(server: FaultySer
     assert len(files_in(tmp_path)) == len(items)
 
 
-def test_dvc_fetches_what_nothing_opens_here_and_is_not_trusted(server: FaultyServer, tmp_path: Path) -> None:
-    here = items_on(server, CONTENTS[:2])
-    there = [item._replace(url=f"gs://bucket/{object_name(item.version)}") for item in items_on(server, CONTENTS[2:5])]
-    contents = dict(zip((item.version for item in there), CONTENTS[2:5], strict=True))
-    asked: list[list[StoredObject]] = []
-
-    def by_dvc(items: Sequence[StoredObject]) -> None:
-        asked.append(list(items))
-        for item in items:
-            cached(tmp_path, item).parent.mkdir(exist_ok=True)
-            cached(tmp_path, item).write_bytes(contents[item.version])
-
-    done: list[int] = []
-    fetch_objects([*here, *there], tmp_path, {}, done.append, by_dvc)
-    assert asked == [there]
-    assert sum(done) == sum(map(len, CONTENTS[:5]))
-    damage(cached(tmp_path, there[0]))
-    fetch_objects([*here, *there], tmp_path, {}, by_dvc=by_dvc)
-    assert asked[1] == there[:1]
-    contents[there[1].version] = b"damaged"
-    cached(tmp_path, there[1]).unlink()
-    with pytest.raises(
-        WrongObjectError, match=r"^digits/part-1: what DVC fetched is damaged; its store is gs://bucket"
-    ):
-        fetch_objects(there, tmp_path, {}, by_dvc=by_dvc)
-    assert not cached(tmp_path, there[1]).exists()
-    with pytest.raises(WrongObjectError, match="DVC has not fetched it"):
-        fetch_objects(there, tmp_path, {}, by_dvc=lambda _: None)
-
-
 @pytest.mark.parametrize("serve", [serve_s3, serve_sftp])
 def test_dvc_agrees_with_what_came_from_a_real_server(serve: object, tmp_path: Path) -> None:
     """`dvc checkout` and `dvc status`, with the remote gone."""
