@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tasks.choose_storage import check_movable
 from tasks.config import Params
 from tasks.decisions.storage_mode import decide_restaging
 from tasks.errors import ParameterError, RetrainingError
 from tasks.journal import Journal
 from tasks.measure_dataset import write_measured
-from tasks.records import Measurement, Run, Schema, StoragePlan
+from tasks.records import Measurement, NodeSpec, Run, Schema, StoragePlan
 from tasks.storage.manifests import capacity_of
 from tasks.storage.measure import measure
-from tasks.storage.nodes import absolute_nodes, check_capacities, check_nodes
+from tasks.storage.nodes import absolute_nodes, check_nodes
 from tasks.storage.repository import is_moving
 
 
@@ -20,13 +23,12 @@ def restage_data(
     """The data set to go on with and where it lives: distributed, on all storage nodes.
 
     An empty `data.rev` or a branch is resolved again, and a newer version is used from here on, unless the pretrained
-    model can't read it. Raises `RetrainingError` naming a node that can't be used.
+    model can't read it, or it doesn't fit nodes or memory. Raises `RetrainingError` naming a node that can't be used.
     """
     nodes = absolute_nodes(params.storage.nodes, run.root)
     check_nodes(nodes, measurement.manifest)
-    newer, kept_because = _newer_version(params, run, measurement)
+    newer, kept_because = _newer_version(params, run, measurement, nodes)
     present = newer or measurement
-    check_capacities(nodes, present.manifest)
     decision = decide_restaging(
         nodes_before=len(plan.nodes) or 1,  # in local mode this machine is the only node
         nodes_after=len(nodes),
@@ -41,7 +43,9 @@ def restage_data(
     return present, StoragePlan("distributed", nodes, decision, nodes_before=plan.nodes)
 
 
-def _newer_version(params: Params, run: Run, measurement: Measurement) -> tuple[Measurement | None, str | None]:
+def _newer_version(
+    params: Params, run: Run, measurement: Measurement, nodes: Sequence[NodeSpec]
+) -> tuple[Measurement | None, str | None]:
     """A newer version to go on with (None: there is none), or why one that there is can't be used."""
     data = params.data
     if not is_moving(run.root, data.rev):
@@ -53,6 +57,7 @@ def _newer_version(params: Params, run: Run, measurement: Measurement) -> tuple[
         if training.version == measurement.manifest.version and (test is None or test.version == known_test):
             return None, None
         newer = measure(params, run.root)
+        check_movable(params, newer.manifest, nodes)
     except (ParameterError, RetrainingError) as error:
         return None, " ".join(str(error).split())
     changed = _what_changed(measurement.schema, newer.schema)

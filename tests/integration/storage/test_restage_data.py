@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,3 +158,28 @@ def test_a_version_with_other_categories_is_not_taken_and_one_with_the_same_is(t
     track(root, "digits", places("c", "b", "a", rows=90))
     again, _ = restage_data(params, run_in(root), measurement, plan)
     assert again.manifest.rows == 90
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [
+        ({"nodes": [{"url": "nodes/a", "capacity": 6_000}, "nodes/b"]}, "the capacity of"),
+        ({"available": 60_000}, "storage.look_ahead: "),
+    ],
+    ids=["capacity", "memory"],
+)
+def test_a_newer_version_that_does_not_fit_is_not_taken_and_said_so(
+    root: Path, monkeypatch: pytest.MonkeyPatch, bound: dict[str, Any], said: str
+) -> None:
+    """Training goes on with the version that it has."""
+    if "available" in bound:
+        monkeypatch.setattr("tasks.choose_storage.available_memory_bytes", lambda: bound["available"])
+    params = params_for(capacity_limit=1, **{name: value for name, value in bound.items() if name == "nodes"})
+    measurement, plan = begin(root, params)
+    track(root, "digits", tables(900, 20))
+    commit(root, "a shard that is too large")
+    again, _ = restage_data(params, run_in(root), measurement, plan)
+    assert again == measurement
+    assert f"a newer version was found and is not taken: {said}" in last_decision(root)["because"].replace(
+        "storage.nodes: ", ""
+    )
