@@ -53,7 +53,9 @@ def figures(rounds: Rounds, set_bytes: int) -> list[Figure]:
         seconds = {name: rounds.values(name, _seconds) for name in names}
         first = rounds.median(names[0], _seconds)
         value = {SHARE: set_bytes / RATE / first, MANIFEST: first}.get(measure)
-        found.append(measure.figure(value or first / rounds.median("fetch", _seconds), seconds=seconds))
+        # The link alone, without any work: nothing that brings the whole set can be faster.
+        bound = {"at_most": first * RATE / set_bytes} if measure is PULL else {}
+        found.append(measure.figure(value or first / rounds.median("fetch", _seconds), seconds=seconds, **bound))
     if error := rounds.error("pull", "clone"):
         return [*found, CLONE.missing(error)]
     seconds = {name: rounds.values(name, _since_start) for name in ("pull", "clone")}

@@ -10,11 +10,13 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from benchmarks.figures import Figure, Measure, begin, report, say
 from benchmarks.peers import PeerError, peer_python
 from benchmarks.runs import RunError
 from benchmarks.servers import ServerError
+from benchmarks.staging.loop import BATCH
 from benchmarks.staging.programs import PEERS, run_program
 from benchmarks.staging.rounds import Found, Rounds
 from benchmarks.staging.rows import SHARDS
@@ -97,19 +99,25 @@ def rated(said: Found) -> Found:
 def figures(rounds: Rounds) -> list[Figure]:
     """The figures; one that a failure prevents says which."""
     return [
-        compared(rounds, LITDATA, "ours", "litdata", "samples_per_second"),
-        compared(rounds, MOSAICML, "ours", "mosaicml", "samples_per_second"),
+        *(cold(rounds, measure, peer) for measure, peer in ((LITDATA, "litdata"), (MOSAICML, "mosaicml"))),
         compared(rounds, LITDATA_USED, "litdata", "ours", "processor_seconds_a_million"),
         compared(rounds, MOSAICML_USED, "mosaicml", "ours", "processor_seconds_a_million"),
     ]
 
 
-def compared(rounds: Rounds, measure: Measure, one: str, other: str, key: str) -> Figure:
+def cold(rounds: Rounds, measure: Measure, peer: str) -> Figure:
+    """Steps that are waited out leave nobody more samples than `at_most`, as a ratio to the peer's."""
+    rates = [said["samples_per_second"] for said in rounds.found.get(peer) or ()]
+    bound = {"at_most": BATCH / STEP_SECONDS / median(rates)} if rates else {}
+    return compared(rounds, measure, "ours", peer, "samples_per_second", **bound)
+
+
+def compared(rounds: Rounds, measure: Measure, one: str, other: str, key: str, **more: float) -> Figure:
     if error := rounds.error(one, other):
         return measure.missing(error)
     ratio = rounds.median(one, lambda said: float(said[key])) / rounds.median(other, lambda said: float(said[key]))
     values = {name: [said[key] for said in found] for name, found in rounds.found.items() if found}
-    return measure.figure(ratio, values=values, found=rounds.found)
+    return measure.figure(ratio, values=values, found=rounds.found, **more)
 
 
 def main() -> None:
