@@ -12,7 +12,7 @@ from tasks.storage.source import SourceSpec
 
 def describe_source(params: Params, run: Run, measurement: Measurement, plan: StoragePlan) -> SourceSpec:
     """The description for a job: what to train on, where it lives, and how its rows are split."""
-    absolute_nodes(params.storage.nodes, run.root)  # their passwords, for the processes that are started now
+    absolute_nodes(params.storage.nodes, run.root)  # their passwords, which are handed on to those who train
     open_store(params, run.root)
     return SourceSpec(
         manifest=measurement.manifest,

@@ -17,8 +17,10 @@ from typing import Any
 
 from tasks.errors import RetrainingError
 from tasks.parent_death import die_with, die_with_parent
+from tasks.storage.handed_on import handed_on, take_over
 
 CALL = "call "
+RUN = "run "
 
 
 def run_function(target: str, arguments: tuple[Any, ...]) -> Any:
@@ -28,8 +30,19 @@ def run_function(target: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def request_line(target: str, arguments: tuple[Any, ...]) -> str:
-    """The call as one line of text."""
-    return CALL + _as_text((target, arguments))
+    """The call as one line of text, with what the caller knows of stores and nodes."""
+    return CALL + _as_text((target, arguments, handed_on()))
+
+
+def job_line(job_file: str) -> str:
+    """A phase to run as one line of text, with what the caller knows of stores and nodes."""
+    return RUN + _as_text((job_file, handed_on()))
+
+
+def job_of(line: str) -> tuple[str, dict[str, str]]:
+    """The job file of a phase to run, and what is handed on to its processes."""
+    job_file, known = _from_text(line.removeprefix(RUN))
+    return job_file, known
 
 
 def outcome_of(answer: str) -> Any:
@@ -51,7 +64,7 @@ def answer_to(request: str, launcher_pid: int) -> str:
         answer: str = receiver.recv()
     except EOFError:
         process.join()
-        target, _ = _from_text(request.removeprefix(CALL))
+        target, *_ = _from_text(request.removeprefix(CALL))
         said = RetrainingError(f"{target}: its process has ended early (exit code {process.exitcode})")
         return _as_text((False, said))
     process.join()
@@ -63,7 +76,8 @@ def _answer(sender: Connection, request: str, launcher_pid: int) -> None:
     die_with(launcher_pid)
     # The launcher's output is for its answers: what a user's code prints may not get between them.
     os.dup2(2, 1)
-    target, arguments = _from_text(request.removeprefix(CALL))
+    target, arguments, known = _from_text(request.removeprefix(CALL))
+    take_over(known)
     try:
         outcome = (True, run_function(target, arguments))
     except Exception as error:

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from multiprocessing import forkserver
@@ -25,7 +26,7 @@ from tasks.device_lock import device_held
 from tasks.journal import Journal
 from tasks.parent_death import die_with_parent
 from tasks.record_files import read_record, write_atomically
-from tasks.training.calls import CALL, answer_to
+from tasks.training.calls import CALL, answer_to, job_line, job_of
 from tasks.training.job import LAUNCHER_PID, Job
 from tasks.training.rank import run_rank
 
@@ -56,13 +57,14 @@ def main(arguments: list[str]) -> int:
     try:
         multiprocessing.set_forkserver_preload(PRELOADED)
         forkserver.ensure_running()
-        for line in arguments or map(str.strip, sys.stdin):
+        for line in map(job_line, arguments) if arguments else map(str.strip, sys.stdin):
             if line.startswith(CALL):
                 print(answer_to(line, os.getpid()), flush=True)
                 # What a phase will need, once the fork server has loaded what calls need sooner.
                 import_module("torch.distributed.launcher.api")
                 continue
-            code = launch(read_record(Path(line), Job), line)
+            job_file, known = job_of(line)
+            code = launch(read_record(Path(job_file), Job), job_file, known)
             print(code, flush=True)
             if code >= SIGNALLED:
                 break
@@ -71,13 +73,13 @@ def main(arguments: list[str]) -> int:
     return code
 
 
-def launch(job: Job, job_file: str) -> int:
-    """Run one phase, as soon as nobody else trains here.
+def launch(job: Job, job_file: str, known: Mapping[str, str]) -> int:
+    """Run one phase, as soon as nobody else trains here. `known` is what its ranks are to know of stores and nodes.
 
     Returns 0, or another code after writing what failed, in one line, to the job's failure file.
     """
     with device_held(Path(job.device_lock), f"{job.folder} (process {os.getpid()})", partial(_say_waiting, job)):
-        return _launch(job, job_file)
+        return _launch(job, job_file, known)
 
 
 def _say_waiting(job: Job, holder: str) -> None:
@@ -85,7 +87,7 @@ def _say_waiting(job: Job, holder: str) -> None:
     Journal(Path(job.journal)).write("note", branch=job.branch, message=message)
 
 
-def _launch(job: Job, job_file: str) -> int:
+def _launch(job: Job, job_file: str, known: Mapping[str, str]) -> int:
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -110,7 +112,7 @@ def _launch(job: Job, job_file: str) -> int:
         logs_specs=DefaultLogsSpecs(log_dir=str(job.logs), redirects=Std.ALL),
     )
     try:
-        elastic_launch(config, run_rank)(job_file)
+        elastic_launch(config, run_rank)(job_file, known)
     except ChildFailedError as error:
         # Where a worker is killed the others fail too, on their broken connections: the signal is the cause.
         killed = [(rank, failure) for rank, failure in error.failures.items() if failure.exitcode < 0]

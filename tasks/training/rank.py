@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 
-def run_rank(job_file: str) -> None:
-    """Run this process's rank of a phase; the fork server has the worker loaded."""
+from tasks.storage.handed_on import take_over
+
+
+def run_rank(job_file: str, known: Mapping[str, str]) -> None:
+    """Run this process's rank of a phase; the fork server has the worker loaded. `known` is what `handed_on` gave."""
+    take_over(known)
     from tasks.training.worker import run_worker
 
     run_worker(job_file)

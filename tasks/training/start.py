@@ -18,7 +18,7 @@ from tasks.errors import RetrainingError
 from tasks.parent_death import die_with_parent
 from tasks.record_files import read_record, write_record
 from tasks.records import PhaseResult
-from tasks.training.calls import outcome_of, request_line, run_function
+from tasks.training.calls import job_line, outcome_of, request_line, run_function
 from tasks.training.job import Job
 
 CODE_ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def run_phase(job: Job, root: Path) -> PhaseResult:
         return read_record(job.result, PhaseResult)
     job.result.unlink(missing_ok=True)
     write_record(job.file, job)
-    code = _ask(_take_idle() or _start(root), str(job.file))
+    code = _ask(_take_idle() or _start(root), job_line(str(job.file)))
     if code != "0" or not job.result.exists():
         said = job.failure.read_text() if job.failure.exists() else f"the launcher ended early ({code or 'no code'})"
         raise RetrainingError(f"{job.branch}: {said} (logs: {job.logs})")

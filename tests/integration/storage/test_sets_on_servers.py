@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from tasks.records import NodeSpec, StoragePlan
 from tasks.storage.description import describe_source
 from tasks.storage.source import open_source
 from tasks.storage.store_options import STORE_OPTIONS, give_options
+from tests.support.behind_server import put_behind
 from tests.support.rclone import PASSWORD, Served, serve_s3
 from tests.support.repositories import make_repository, params_for, run_in, tables
 
@@ -38,14 +38,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 def root(tmp_path: Path, served: Served) -> Path:
     """As after a fresh clone: all that is there lies behind the server."""
     root = make_repository(tmp_path / "project", digits=FILES)
-    shutil.copytree(root / "store", served.folder / "a folder")
-    for folder in (root / "store", root / "digits", root / ".dvc/cache"):
-        shutil.rmtree(folder)
-    settings = {name: value for name, value in served.options.items() if name != "endpoint"}
-    lines = [f"    {name} = {value}" for name, value in settings.items()]
-    endpoint = f"    endpointurl = {served.options['endpoint']}"
-    remote = [f"    url = {served.url}/a folder", endpoint, *lines]
-    (root / ".dvc/config").write_text("\n".join(["[core]", "    remote = store", "['remote \"store\"']", *remote, ""]))
+    put_behind(served, root)
     give_options(served.options)
     return root
 
