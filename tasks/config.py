@@ -215,7 +215,7 @@ class Tracking(Section):
 
 
 class Registry(Section):
-    model: Annotated[str, Field(pattern=r"^[^/:]+$")] | None = None
+    model: Annotated[str, Field(pattern=r"^[^/:.%\"']+$", max_length=256)] | None = None
     replace_incompatible: bool = False
 
 
@@ -238,8 +238,8 @@ class Params(Section):
 
     @property
     def model_name(self) -> str:
-        """The model's name in the registry: the data set's, where none is given."""
-        return self.registry.model or PurePosixPath(self.data.path).stem
+        """The model's name in the registry: the data set's, where none is given, as far as a registry allows it."""
+        return self.registry.model or re.sub(r"[:.%\"']", "-", PurePosixPath(self.data.path).stem)
 
     @property
     def without_passwords(self) -> Self:

@@ -35,7 +35,12 @@ def fit_batch(
     `noise_scale` is what an earlier branch has measured of its gradients; it counts for `batch.size: auto` only.
     """
     spec, schema = describe_source(params, run, measurement, plan), measurement.schema
-    samples = write_preprocessing(run.outputs / "preprocessing.json", spec)
+    journal = Journal(run.journal)
+
+    def warn(message: str) -> None:
+        journal.write("warning", message=message)
+
+    samples = write_preprocessing(run.outputs / "preprocessing.json", spec, warn)
     device = choose_device(params.cluster.device)
     check_workers(device, workers)
 
@@ -44,7 +49,7 @@ def fit_batch(
 
     asked, why = params.batch.size, None
     if asked == "auto":
-        why = batch_size_from_quality(measure_quality(spec), len(schema.classes), samples, noise_scale)
+        why = batch_size_from_quality(measure_quality(spec, warn), len(schema.classes), samples, noise_scale)
         asked = why.size
     batch_size = min(asked, samples)
     room = device_memory_bytes(device, params.batch.device_memory, workers)
@@ -78,7 +83,7 @@ def fit_batch(
         said = f"; the device has memory for {batch_size}" if batch_size < why.size else ""
         because = f"{why.because}{said}; {decision.because}"
         decision = replace(decision, because=because, inputs=decision.inputs | why.inputs)
-    Journal(run.journal).decide(decision, branch)
+    journal.decide(decision, branch)
     return batch
 
 

@@ -13,7 +13,8 @@ from tasks.measure_dataset import write_measured
 from tasks.records import Measurement, NodeSpec, Run, Schema, StoragePlan
 from tasks.storage.manifests import capacity_of
 from tasks.storage.measure import measure
-from tasks.storage.nodes import absolute_nodes, check_nodes
+from tasks.storage.nodes import absolute_nodes, usable_nodes
+from tasks.storage.opening import open_store
 from tasks.storage.repository import is_moving
 
 
@@ -23,10 +24,11 @@ def restage_data(
     """The data set to go on with and where it lives: distributed, on all storage nodes.
 
     An empty `data.rev` or a branch is resolved again, and a newer version is used from here on, unless the pretrained
-    model can't read it, or it doesn't fit nodes or memory. Raises `RetrainingError` naming a node that can't be used.
+    model can't read it, or it doesn't fit nodes or memory. A node that can't be used is left out, and said so; raises
+    `RetrainingError` where none is left.
     """
-    nodes = absolute_nodes(params.storage.nodes, run.root)
-    check_nodes(nodes, measurement.manifest)
+    open_store(params, run.root)
+    nodes, left_out = usable_nodes(absolute_nodes(params.storage.nodes, run.root), measurement.manifest)
     newer, kept_because = _newer_version(params, run, measurement, nodes)
     present = newer or measurement
     decision = decide_restaging(
@@ -35,6 +37,7 @@ def restage_data(
         version_before=measurement.manifest.version,
         version_after=present.manifest.version,
         kept_because=kept_because,
+        left_out=left_out,
     )
     journal = Journal(run.journal)
     if newer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from tasks.records import Decision
@@ -73,13 +74,21 @@ def choose_storage_mode(
 
 
 def decide_restaging(
-    nodes_before: int, nodes_after: int, version_before: str, version_after: str, kept_because: str | None
+    nodes_before: int,
+    nodes_after: int,
+    version_before: str,
+    version_after: str,
+    kept_because: str | None,
+    left_out: Sequence[str] = (),
 ) -> Decision:
     """The decision `storage_mode` after a missed target: distributed, on more nodes than before where there are more.
 
-    `kept_because` says why a newer version of the data is not taken (None: there is none, or it is taken).
+    `left_out` has a line for each node that can't be used any more, `kept_because` says why a newer version of the data
+    is not taken (None: there is none, or it is taken).
     """
-    if nodes_after > nodes_before:
+    if nodes_after < nodes_before:
+        growth = f"on the {nodes_after} storage nodes that are left of {nodes_before}"
+    elif nodes_after > nodes_before:
         growth = f"on {nodes_after} storage nodes instead of {nodes_before}"
     else:
         growth = f"on the same {nodes_after} storage nodes, since none is left to add"
@@ -92,7 +101,7 @@ def decide_restaging(
     return Decision(
         name="storage_mode",
         chosen="distributed",
-        because=f"the target was missed: the set is downloaded again, {growth}; {news}",
+        because="; ".join([f"the target was missed: the set is downloaded again, {growth}", news, *left_out]),
         inputs={
             "nodes_before": nodes_before,
             "nodes_after": nodes_after,

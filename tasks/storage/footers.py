@@ -26,6 +26,10 @@ def find_in_parquet(name: str, source: Any, label: str, trains: Trains) -> Found
     """
     file = pq.ParquetFile(source)
     metadata, fields = file.metadata, file.schema_arrow
+    twice = sorted({field.name for field in fields if fields.names.count(field.name) > 1})
+    if twice:
+        raise ValueError(f"several columns are named {twice[0]!r}")
+    leaves = _Leaves(metadata, fields)
     labels: frozenset[Any] | None = None
     missing_labels = 0
     if label in fields.names:
@@ -33,9 +37,7 @@ def find_in_parquet(name: str, source: Any, label: str, trains: Trains) -> Found
     texts = _texts(
         file, [field.name for field in fields if field.name != label and kind_of(field.type) == "string"], trains
     )
-    columns = tuple(
-        _image(field, source, metadata) or _column(field, metadata, texts.get(field.name)) for field in fields
-    )
+    columns = tuple(_image(field, source, leaves) or _column(field, leaves, texts.get(field.name)) for field in fields)
     return FoundShard(name, None, metadata.num_rows, columns, labels, missing_labels)
 
 
@@ -49,12 +51,12 @@ def _texts(file: Any, names: list[str], trains: Trains) -> dict[str, Texts]:
     return {name: counter.texts for name, counter in counters.items()}
 
 
-def _column(field: Any, metadata: Any, texts: Texts | None) -> FoundColumn:
+def _column(field: Any, leaves: _Leaves, texts: Texts | None) -> FoundColumn:
     kind = field.type
-    values, missing = _leaf(field.name, metadata)
+    values, missing = leaves.counts(field.name)
     length: int | None = None
     if is_list(kind):
-        rows = metadata.num_rows
+        rows = leaves.rows
         length = values // rows if rows and values % rows == 0 else 0
         if pa.types.is_fixed_size_list(kind):
             length = kind.list_size if values == rows * kind.list_size else 0
@@ -65,13 +67,13 @@ def _column(field: Any, metadata: Any, texts: Texts | None) -> FoundColumn:
     )
 
 
-def _image(field: Any, source: Any, metadata: Any) -> FoundColumn | None:
+def _image(field: Any, source: Any, leaves: _Leaves) -> FoundColumn | None:
     """A column of bytes, or of `{bytes, path}`, whose first value is a PNG or JPEG image; None for any other.
 
     That the others are of its size is seen when they are decoded: reading all of them would be reading the set.
     """
     path = _bytes_path(field)
-    if path is None or not metadata.num_rows:
+    if path is None or not leaves.rows:
         return None
     # With a buffer only the first pages of a column are read, and not the column.
     file = pq.ParquetFile(source, buffer_size=PAGE_BYTES, pre_buffer=False)
@@ -80,7 +82,7 @@ def _image(field: Any, source: Any, metadata: Any) -> FoundColumn | None:
     if first is None or not starts_as_image(first):
         return None
     shape = shape_of(first)
-    _, missing = _leaf(path, metadata)
+    _, missing = leaves.counts(field.name, path != field.name)
     kind = f"image of {as_size(shape)}"
     return FoundColumn(field.name, "image", kind, shape[0] * shape[1] * shape[2], missing > 0, None, shape)
 
@@ -95,15 +97,39 @@ def _bytes_path(field: Any) -> str | None:
     return str(field.name) if is_bytes else None
 
 
-def _leaf(name: str, metadata: Any) -> tuple[int, int]:
-    """Values (missing ones too) and missing values of a column, over its row groups, as the footer counts them."""
-    values = missing = 0
-    for group in range(metadata.num_row_groups):
-        row_group = metadata.row_group(group)
-        for index in range(row_group.num_columns):
-            chunk = row_group.column(index)
-            if chunk.path_in_schema == name or chunk.path_in_schema.startswith(f"{name}."):
-                values += chunk.num_values
-                statistics = chunk.statistics
-                missing += statistics.null_count if statistics is not None and statistics.has_null_count else 0
-    return values, missing
+class _Leaves:
+    """What the footer counts of the columns as they are stored, of which a nested one has several. Their names don't
+    tell whose they are: a column may be called `a.b` beside one called `a`."""
+
+    def __init__(self, metadata: Any, fields: Any) -> None:
+        self.rows: int = metadata.num_rows
+        self._metadata, self._fields = metadata, {field.name: field.type for field in fields}
+        self._first: dict[str, int] = {}
+        first = 0
+        for field in fields:
+            self._first[field.name] = first
+            first += _leaves_in(field.type)
+
+    def counts(self, name: str, of_bytes: bool = False) -> tuple[int, int]:
+        """Values (missing ones too) and missing values of a column, over its row groups; `of_bytes`: of what a struct
+        has under `bytes`."""
+        index, kind = self._first[name], self._fields[name]
+        if of_bytes:
+            names = [kind.field(number).name for number in range(kind.num_fields)]
+            index += sum(_leaves_in(kind.field(number).type) for number in range(names.index("bytes")))
+        values = missing = 0
+        for group in range(self._metadata.num_row_groups):
+            chunk = self._metadata.row_group(group).column(index)
+            values += chunk.num_values
+            statistics = chunk.statistics
+            missing += statistics.null_count if statistics is not None and statistics.has_null_count else 0
+        return values, missing
+
+
+def _leaves_in(kind: Any) -> int:
+    """How many columns a type is stored as."""
+    if pa.types.is_map(kind):
+        return _leaves_in(kind.key_type) + _leaves_in(kind.item_type)
+    if pa.types.is_nested(kind):
+        return sum(_leaves_in(kind.field(number).type) for number in range(kind.num_fields))
+    return 1

@@ -7,12 +7,13 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from fsspec.core import split_protocol
-from fsspec.registry import get_filesystem_class
+from fsspec.registry import get_filesystem_class, known_implementations, registry
 
 from tasks.storage.rclone_calls import parse_address
 
 ACTIVE_SCHEMES = ("rclone+http", "rclone+https")
 _WITHOUT_FSSPEC = ("s3", "s3a", "http", "https")
+_ALLOWED = "folders, s3://, http://, https://, sftp://, rclone+http://, rclone+https:// and what fsspec knows"
 _OWN_PORTS = {"http": 80, "https": 443, "sftp": 22, "ssh": 22}
 
 
@@ -24,12 +25,16 @@ def absolute_url(node: str, root: str) -> str:
     """
     scheme, path = split_protocol(node)
     if scheme in (None, "file", "local"):
-        return str(Path(root, path).resolve())
+        if not path.strip():
+            raise ValueError("it names no folder")
+        return str(Path(root, Path(path).expanduser()).resolve())
     parts = urlsplit(node)
+    if not parts.netloc and (parts.scheme in _WITHOUT_FSSPEC or parts.scheme in _OWN_PORTS):
+        raise ValueError(f"it names no {'bucket' if parts.scheme.startswith('s3') else 'server'}")
     if parts.scheme in ACTIVE_SCHEMES:
         parse_address(node)
     elif parts.scheme not in _WITHOUT_FSSPEC:
-        get_filesystem_class(parts.scheme)
+        _check_known(parts.scheme)
     try:
         port = parts.port
     except ValueError:
@@ -42,3 +47,10 @@ def absolute_url(node: str, root: str) -> str:
         host = f"{login}{host}" + (f":{port}" if port not in (None, _OWN_PORTS.get(parts.scheme)) else "")
     path = posixpath.normpath(parts.path) if parts.path.strip("/") else ""
     return urlunsplit((parts.scheme, host, "/" + path.strip("/") if path else "", parts.query, ""))
+
+
+def _check_known(scheme: str) -> None:
+    """Raise `ValueError` for a scheme that nothing opens, `ImportError` for one whose package is missing."""
+    if scheme not in (*registry, *known_implementations):
+        raise ValueError(f"nothing opens {scheme}://; allowed are {_ALLOWED}")
+    get_filesystem_class(scheme)

@@ -21,7 +21,7 @@ from tasks.storage.leftovers import remove_leftovers
 from tasks.storage.listing import object_name
 from tasks.storage.node_passwords import password_in, password_of, remember
 from tasks.storage.node_urls import ACTIVE_SCHEMES, absolute_url
-from tasks.storage.places import BusyError, Place, open_place
+from tasks.storage.places import BusyError, FullError, Place, open_place
 from tasks.storage.rclone_sources import pull_source
 from tasks.storage.store import check
 from tasks.storage.store_options import given_options
@@ -157,9 +157,32 @@ class Node:
 
 def check_nodes(specs: Sequence[NodeSpec], manifest: Manifest) -> None:
     """Make sure of all nodes at once that shards can be placed on them. Raises `RetrainingError` naming one."""
+    for fault in _faults_of(specs, manifest):
+        if fault is not None:
+            raise fault
+
+
+def usable_nodes(specs: Sequence[NodeSpec], manifest: Manifest) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:
+    """Those on which shards can be placed, and a line for each other one. Raises `RetrainingError` if none is left."""
+    faults = _faults_of(specs, manifest)
+    usable = tuple(spec for spec, fault in zip(specs, faults, strict=True) if fault is None)
+    if not usable:
+        raise RetrainingError("; ".join(str(fault) for fault in faults))
+    return usable, tuple(str(fault) for fault in faults if fault is not None)
+
+
+def _faults_of(specs: Sequence[NodeSpec], manifest: Manifest) -> list[RetrainingError | None]:
     store_url, options = store_of(manifest), given_options()
+
+    def fault_of(spec: NodeSpec) -> RetrainingError | None:
+        try:
+            check_writable(spec, store_url, options)
+        except RetrainingError as error:
+            return error
+        return None
+
     with ThreadPoolExecutor(max(1, len(specs)), thread_name_prefix="check-node") as pool:
-        list(pool.map(lambda spec: check_writable(spec, store_url, options), specs))
+        return list(pool.map(fault_of, specs))
 
 
 def store_of(manifest: Manifest) -> str:
@@ -168,7 +191,8 @@ def store_of(manifest: Manifest) -> str:
 
 
 def check_writable(spec: NodeSpec, store_url: str = "", store_options: Mapping[str, str] | None = None) -> None:
-    """Write, read and remove a small object. Raises `RetrainingError` naming the node."""
+    """Write, read and remove a small object. Raises `RetrainingError` naming the node, unless it is but full: it may
+    serve what it has."""
     content = f"writable by {os.getpid()}".encode()
     name = md5(content).hexdigest()
     try:
@@ -177,6 +201,8 @@ def check_writable(spec: NodeSpec, store_url: str = "", store_options: Mapping[s
         node.put(name, content)
         node.get(name)
         node.remove(name)
+    except FullError:
+        return
     except Exception as error:  # also what opening a place raises
         reason = " ".join(str(error).split())
         hint = "; over HTTP a node must take PUT, MKCOL and DELETE (WebDAV)" if spec.url.startswith("http") else ""

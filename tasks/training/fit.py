@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,11 @@ FITTED_SAMPLES = 20_000
 BLOCK_SAMPLES = 1_000
 
 
-def write_preprocessing(file: Path, spec: SourceSpec) -> int:
-    """Fit mean and scale on the first training samples and write them. Returns how many training samples there are."""
-    source = open_source(spec, 0, 1)
+def write_preprocessing(file: Path, spec: SourceSpec, warn: Callable[[str], None]) -> int:
+    """Fit mean and scale on the first training samples and write them. Returns how many training samples there are.
+
+    `warn` is told of trouble with storage nodes."""
+    source = open_source(spec, 0, 1, warn)
     try:
         if not file.exists():
             known = min(source.samples_per_epoch, FITTED_SAMPLES)
@@ -39,9 +41,9 @@ def write_preprocessing(file: Path, spec: SourceSpec) -> int:
         source.close()
 
 
-def measure_quality(spec: SourceSpec) -> Quality:
-    """The quality of the first training samples of an epoch."""
-    source = open_source(spec, 0, 1)
+def measure_quality(spec: SourceSpec, warn: Callable[[str], None]) -> Quality:
+    """The quality of the first training samples of an epoch. `warn` is told of trouble with storage nodes."""
+    source = open_source(spec, 0, 1, warn)
     try:
         return quality_of(source.take(0, 0, min(source.samples_per_epoch, FITTED_SAMPLES)))
     finally:

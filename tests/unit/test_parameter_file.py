@@ -172,6 +172,14 @@ def test_the_model_is_called_like_its_data_set_unless_it_is_named() -> None:
     assert load_params(SHIPPED).model_name == "digits"
     assert load_params(SHIPPED, [("data.path", "data/own.parquet")]).model_name == "own"
     assert load_params(SHIPPED, [("registry.model", "mine")]).model_name == "mine"
+    # MLflow's registry refuses these characters, and says so only when a model is registered.
+    assert load_params(SHIPPED, [("data.path", "data/my.sets' 5%:\".v2")]).model_name == "my-sets- 5---"
+
+
+@pytest.mark.parametrize("name", ["a.b", "50%", "it's", 'so "called"', "a/b", "a:b", "x" * 257])
+def test_a_name_that_the_registry_would_refuse_is_refused_at_once(name: str) -> None:
+    (line,) = faults(("registry.model", name))
+    assert line.startswith("registry.model: ")
 
 
 @pytest.mark.parametrize("text", ["abc", "5 parsecs", "-1 s", "", "s"])

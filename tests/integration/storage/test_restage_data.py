@@ -13,6 +13,8 @@ from tasks.journal import Event, Journal
 from tasks.measure_dataset import measure_dataset
 from tasks.records import Measurement, StoragePlan
 from tasks.restage_data import restage_data
+from tasks.storage.folder_place import FolderPlace
+from tasks.storage.places import FullError
 from tests.support.repositories import (
     commit,
     csv,
@@ -134,13 +136,39 @@ def test_a_version_that_the_store_lacks_is_not_taken(root: Path) -> None:
     assert "digits/new.parquet" in last_decision(root)["because"]
 
 
-def test_a_node_that_cannot_be_used_stops_the_run_by_name(root: Path) -> None:
-    params = params_for()
+def test_a_node_that_cannot_be_used_is_left_out_and_said_so(root: Path) -> None:
+    """What was trained on it is not lost with it."""
+    params = params_for(capacity_limit=1)
     measurement, plan = begin(root, params)
     (root / "nodes").mkdir()
-    (root / "nodes/c").write_text("a file where a folder should be")
-    with pytest.raises(RetrainingError, match=r"storage node .*/nodes/c can't be used"):
+    (root / "nodes/a").write_text("a file where a folder should be")
+    _, restaged = restage_data(params, run_in(root), measurement, plan)
+    assert [Path(node.url).name for node in restaged.nodes] == ["b", "c"]
+    because = last_decision(root)["because"]
+    assert f"storage node {root}/nodes/a can't be used" in because
+
+
+def test_without_any_node_left_the_run_ends_and_names_them(root: Path) -> None:
+    params = params_for()
+    measurement, plan = begin(root, params)
+    (root / "nodes").write_text("a file where a folder should be")
+    with pytest.raises(RetrainingError, match=r"node .*/nodes/a can't be used.*; storage node .*/nodes/c can't"):
         restage_data(params, run_in(root), measurement, plan)
+
+
+def test_a_full_node_is_kept_for_what_it_has(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = params_for(capacity_limit=1)
+    measurement, plan = begin(root, params)
+    before = FolderPlace.write
+
+    def write(place: FolderPlace, path: str, content: bytes) -> None:
+        if place.url.endswith("/a"):
+            raise FullError("no space left")
+        before(place, path, content)
+
+    monkeypatch.setattr(FolderPlace, "write", write)
+    _, restaged = restage_data(params, run_in(root), measurement, plan)
+    assert [Path(node.url).name for node in restaged.nodes] == ["a", "b", "c"]
 
 
 def places(*names: str, rows: int = 60) -> dict[str, bytes]:

@@ -134,3 +134,17 @@ def test_mean_and_scale_are_fitted_on_training_rows_only_and_kept(run: Run) -> N
 def test_an_unknown_optimizer_is_a_fault_of_the_parameters(run: Run) -> None:
     with pytest.raises(ParameterError, match=r"optimizer\.name"):
         fit(run, optimizer={"name": "sdg"})
+
+
+def test_trouble_with_a_node_is_told_where_its_shards_are_read_first(tmp_path: Path) -> None:
+    run = run_in(make_repository(tmp_path / "project", digits=tables(30, 30, 40)))
+    params = params_of(storage={"capacity_limit": 1})
+    measurement = measure_dataset(params, run)
+    stored = choose_storage(params, run, measurement)
+    for node in stored.nodes:
+        Path(node.url).parent.mkdir(parents=True, exist_ok=True)
+        Path(node.url).write_text("a file where a folder should be")
+    fit_batch(params, run, measurement, stored, "pretrain", 1)
+    warnings = [event["message"] for event in events_of(run, "warning")]
+    assert warnings
+    assert all(message.startswith("storage node ") for message in warnings)

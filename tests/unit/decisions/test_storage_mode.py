@@ -70,6 +70,8 @@ def test_an_unknown_decoded_size_is_distributed() -> None:
     [
         ({"nodes_before": 1, "nodes_after": 3}, "3 storage nodes instead of 1"),
         ({"nodes_before": 3, "nodes_after": 3}, "same 3 storage nodes"),
+        ({"nodes_before": 3, "nodes_after": 2}, "on the 2 storage nodes that are left of 3"),
+        ({"left_out": ("storage node a can't be used",)}, "; storage node a can't be used"),
         ({"version_after": "new.dir"}, "newer version of the data is used"),
         ({"kept_because": "its classes differ"}, "not taken: its classes differ"),
     ],

@@ -62,3 +62,29 @@ def test_of_rows_of_bytes_nothing_but_footer_and_labels_is_read() -> None:
     assert column is not None
     assert (column.length, found.rows, found.labels) == (1000, 2000, frozenset({0, 1}))
     assert file.bytes_read < 100_000, "of 2 MB"
+
+
+def test_a_column_is_not_taken_for_a_part_of_another_whose_name_it_begins_with() -> None:
+    found = look(
+        [True] * 4,
+        **{
+            "emb": pa.array([[1.0, 2.0, 3.0, 4.0]] * 4, pa.list_(pa.float32(), 4)),
+            "emb.norm": pa.array([1.0, None, 2.0, 3.0]),
+            "map": pa.array([[("a", 1)]] * 4, pa.map_(pa.string(), pa.int8())),
+            "image": pa.array([{"a": {"b": 1, "c": [2]}, "bytes": None}] * 4),
+            "late": [1, None, None, 3],
+            "label": [0, 1, 0, 1],
+        },
+    )
+    counted = {column.name: (column.length, column.has_missing) for column in found.columns}
+    assert counted["emb"] == (4, False)
+    assert counted["emb.norm"] == (None, True)
+    assert (counted["late"], counted["label"]) == ((None, True), (None, False))
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    file = io.BytesIO()
+    table = pa.table([pa.array([1.0]), pa.array([2.0]), pa.array([0])], names=["x", "x", "label"])
+    pq.write_table(table, file)
+    with pytest.raises(ValueError, match="several columns are named 'x'"):
+        find_in_parquet("a.parquet", file, "label", lambda rows: np.ones(rows, dtype=bool))

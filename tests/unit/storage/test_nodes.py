@@ -64,7 +64,12 @@ def test_a_link_to_a_node_is_the_same_node(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("node", "says"),
     [
-        ("nowhere://b", "can't be opened: .*nowhere"),
+        ("nowhere://b", "can't be opened: nothing opens nowhere://; allowed are folders, s3://"),
+        ("s3://", "names no bucket"),
+        ("s3:///stage", "names no bucket"),
+        ("http:///stage", "names no server"),
+        ("sftp:///stage", "names no server"),
+        (" ", "names no folder"),
         ("gs://bucket/x", "gcsfs"),
         ("abfs://container/x", "adlfs"),
         ("rclone+http://host/x", r"rclone\+http://\[user:password@\]host:port/folder"),
@@ -75,6 +80,12 @@ def test_a_link_to_a_node_is_the_same_node(tmp_path: Path) -> None:
 def test_what_can_not_be_a_node_is_refused_with_what_is_allowed_or_needed(node: str, says: str) -> None:
     with pytest.raises(ParameterError, match=rf"storage\.nodes: '.*' {says}|storage\.nodes: .*{says}"):
         absolute_nodes([node], "/project")
+
+
+def test_a_folder_may_be_below_the_users_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    (spec,) = absolute_nodes(["~/stage"], "/project")
+    assert spec.url == "/home/me/stage"
 
 
 def test_passwords_go_into_the_environment_and_nowhere_else() -> None:
