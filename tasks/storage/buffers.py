@@ -1,7 +1,7 @@
 """Memory for shards as they are stored, used again and again.
 
 What many threads ask for and give back, a few megabytes at a time, lies scattered after a while, and the process holds
-far more than is in use. Here it is a few more than are in use, so that memory need not be made for each.
+far more than is in use. Here it is one more than is in use, so that memory need not be made for each.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections import deque
 
-KEPT = 2
+KEPT = 1
 """How many are kept for the next time."""
 
 

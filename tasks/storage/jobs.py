@@ -44,7 +44,7 @@ class Failure:
 
 
 class Jobs:
-    """The states of all shards. So many are decoded at a time as there are `processors`. Whoever uses this holds its
+    """The states of all shards. At most `decoders` are decoded at a time. Whoever uses this holds its
     owner's lock."""
 
     def __init__(
@@ -54,10 +54,10 @@ class Jobs:
         counts: Sequence[int],
         plan: MovingPlan,
         validation: ValidationRows,
-        processors: int,
+        decoders: int,
     ) -> None:
         self._ring, self._look_ahead, self._counts, self._plan = ring, look_ahead, counts, plan
-        self._validation, self._processors = validation, processors
+        self._validation, self._decoders = validation, decoders
         self._ready: dict[int, Any] = {}
         self._reading: dict[int, bool] = {}
         self._decoding: set[int] = set()
@@ -92,7 +92,7 @@ class Jobs:
         return self._next_decoding() or self._next_validation(asked, is_asked=True) or self._next_read() or self._idle()
 
     def _next_decoding(self) -> Job | None:
-        if len(self._decoding) >= self._processors:  # more at a time take more memory, and no less time
+        if len(self._decoding) >= self._decoders:  # more at a time take more memory, and no less time
             return None
         for shard in self._look_ahead.in_ring:
             if shard in self._ready and self._has_room(shard):

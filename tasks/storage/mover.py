@@ -55,7 +55,8 @@ class Mover:
         row_bytes = self._ring.bytes // max(1, plan.ring_rows)
         self._validation = ValidationRows(parts.validation, row_bytes, self._ring.bytes, plan.window_shards)
         self._look_ahead = LookAhead(self._orders, counts, plan)
-        self._jobs = Jobs(self._ring, self._look_ahead, counts, plan, self._validation, processors())
+        decoders = max(1, processors() - 1)  # training needs one too
+        self._jobs = Jobs(self._ring, self._look_ahead, counts, plan, self._validation, decoders)
         self._stalls = Stalls(lambda: reader.seconds_by_cause)
         self._closed = False
         lock = threading.Lock()

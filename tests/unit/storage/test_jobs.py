@@ -152,7 +152,7 @@ def test_validation_rows_that_memory_has_no_room_for_are_read_in_every_round_and
         assert read == list(range(3, 40))
 
 
-def test_no_more_are_decoded_at_a_time_than_there_are_processors() -> None:
+def test_no_more_are_decoded_at_a_time_than_there_are_decoders() -> None:
     desk = Desk(64, look_ahead=8)
     running: list[Job] = []
     most = 0
