@@ -46,10 +46,12 @@ class MeasuredBatch:
         weights: Sequence[float],
         denominator: float,
         passed: Callable[[float], None] | None = None,
+        last_pass: Callable[[], None] | None = None,
     ) -> float:
         """What `accumulate` does with these arguments, in other passes where they are not too few samples to measure.
 
-        An attempt after a failure is not measured; what was found before it holds for it.
+        An attempt after a failure is not measured; what was found before it holds for it. `last_pass` is not called
+        in one that is: it is not known before, and messages would be measured too.
         """
         first = self.plan.first_batch
         assert first is not None
@@ -58,7 +60,7 @@ class MeasuredBatch:
             if self.refined and sizes and max(sizes) > self.refined.rest:
                 sizes = part_sizes(own, self.refined.rest)
                 weights = denominators(loss, labels, sizes)
-            return accumulate(model, statistics, loss, features, labels, sizes, weights, denominator, passed)
+            return accumulate(model, statistics, loss, features, labels, sizes, weights, denominator, passed, last_pass)
         self.begun = True
         done = 0
 

@@ -77,24 +77,37 @@ def merged_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
     return tensors
 
 
+@torch.no_grad()
 def prime_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Create the optimizer's state where it isn't there yet, so that a rank without a step has the same layout.
+    """Create the optimizer's state where it isn't there yet: of a rank without a step, of a parameter not used so far.
 
-    A step with gradients of zero at a learning rate of zero leaves the weights as they are; its step counts are undone.
+    Ranks must have the same layout. A step with gradients of zero makes the state; its weights, its step counts and
+    its weight decay are undone.
     """
-    if optimizer.state or not _has_state(optimizer):
+    lacking = [each for each in model.parameters() if each.requires_grad and not optimizer.state.get(each)]
+    if not lacking or not _has_state(optimizer):
         return
-    rates = [group["lr"] for group in optimizer.param_groups]
     for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
-    for group in optimizer.param_groups:
-        group["lr"] = 0.0
+        parameter.grad = None
+    for parameter in lacking:
+        parameter.grad = torch.zeros_like(parameter)
+    weights = [parameter.detach().clone() for parameter in lacking]
+    decays = [group.get("weight_decay") for group in optimizer.param_groups]
+    for group, decay in zip(optimizer.param_groups, decays, strict=True):
+        if decay is not None:
+            group["weight_decay"] = 0.0
     optimizer.step()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
-    for state in optimizer.state.values():
-        if isinstance(state.get("step"), torch.Tensor):
-            state["step"].zero_()
+    for group, decay in zip(optimizer.param_groups, decays, strict=True):
+        if decay is not None:
+            group["weight_decay"] = decay
+    for parameter, weight in zip(lacking, weights, strict=True):
+        parameter.copy_(weight)
+    for group in optimizer.param_groups:
+        # What a step counts, and what it counts from (the second is NAdam's, the third ASGD's).
+        start = {"step": 0.0, "mu_product": 1.0, "eta": group["lr"]}
+        for parameter in set(group["params"]) & set(lacking):
+            for name in start.keys() & optimizer.state[parameter].keys():
+                optimizer.state[parameter][name].fill_(start[name])
     optimizer.zero_grad(set_to_none=True)
 
 

@@ -156,7 +156,16 @@ class Trainee:
             # The lone pass of a lone rank tells nothing of how passes differ.
             with nullcontext() if watch is None or (team is None and len(sizes) < 2) else watch.watched(divisor) as see:
                 loss = run_passes(
-                    self.model, self.statistics, self.loss, features, labels, sizes, weights, divisor, see
+                    self.model,
+                    self.statistics,
+                    self.loss,
+                    features,
+                    labels,
+                    sizes,
+                    weights,
+                    divisor,
+                    see,
+                    team.last_pass if team else None,
                 )
             return sum(weights)
 

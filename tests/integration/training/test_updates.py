@@ -11,7 +11,7 @@ from torch import nn
 from tasks.decisions.noise_scale import NoiseSums
 from tasks.training.batch_statistics import keep_statistics_to_a_rank
 from tasks.training.exchange import Own, exchange, pack, trailer_length, unpack
-from tasks.training.merge import Merger, merge_buffers
+from tasks.training.merge import Merger, merge_buffers, merged_tensors
 from tasks.training.step import inexact_layers
 from tasks.training.trainee import lowered_rate
 from tests.support.processes import run_ranks
@@ -104,6 +104,30 @@ def test_a_rank_whose_weights_are_not_finite_is_left_out() -> None:
 def test_a_merge_without_any_sample_leaves_every_rank_as_it_is() -> None:
     found = run_ranks(merged_by_a_rank, 2, [0, 0], [True, True])
     assert [each["weight"] for each in found] == [[1.0, 1.0], [2.0, 2.0]]
+
+
+def merged_with_parts_that_ranks_do_not_use(rank: int, ranks: int) -> list[list[float]]:
+    """A model whose second half rank 1 alone has used, its third nobody, and of which the fourth is frozen."""
+    torch.manual_seed(0)
+    model = nn.ModuleList(nn.Linear(2, 1).double() for _ in range(4))
+    model[3].requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    hidden = torch.ones(1, 2, dtype=torch.float64)
+    torch.autograd.backward(sum(model[part](hidden).sum() for part in range(1 + rank)))
+    optimizer.step()
+    merger = Merger(model, optimizer, rank, ranks)
+    for _ in range(2):
+        merger.merge(Own(0.5, 7.0, 2.0, 10, True, 8, 0, 0))
+    return [flat(model.parameters()).tolist(), flat(merged_tensors(model, optimizer)).tolist()]
+
+
+def test_ranks_that_have_used_other_parts_of_a_model_can_merge() -> None:
+    first, second = run_ranks(merged_with_parts_that_ranks_do_not_use, 2)
+    assert first == second
+    torch.manual_seed(0)
+    start = flat(part for _ in range(4) for part in nn.Linear(2, 1).double().parameters())
+    moved = (torch.tensor(first[0]) - start).abs()
+    assert moved.tolist() == pytest.approx([0.1] * 3 + [0.05] * 3 + [0.0] * 6, abs=1e-6)
 
 
 def buffers_of_a_rank(rank: int, _ranks: int) -> tuple[list[float], int]:
