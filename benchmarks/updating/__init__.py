@@ -1,1 +1,1 @@
-"""What the benchmarks of update modes share: ranks that take as long as they are told, for real and on a virtual clock."""
+"""What the benchmarks of updates share: ranks that take as long as they are told, for real or on a virtual clock."""

@@ -13,7 +13,7 @@ from tasks.storage.samples import Samples, StallCause
 from tasks.training.preprocessing import Preprocessing, fit_preprocessing
 
 WIDTH, CLASSES = 64, 10
-TEST_SHARE, VALIDATION_SHARE = 0.2, 0.2
+TEST_SHARE, VALIDATION_SHARE = 0.15, 0.2
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ class Record:
     def changes(self) -> list[str]:
         """The modes that were changed to; a training begins synchronous."""
         modes = ["synchronous", *(each.mode for each in self.rounds)]
-        return [after for before, after in zip(modes, modes[1:], strict=False) if after != before]
+        return [after for before, after in itertools.pairwise(modes) if after != before]
 
 
 class Recorder(Reporter):

@@ -1,4 +1,4 @@
-"""A whole phase with the project's own loop, of ranks on virtual clocks: seconds of training in a moment, repeatable."""
+"""A phase of the project's own loop, of ranks on virtual clocks: seconds of training in a moment, repeatable."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import HashStore
 
 BACKEND = "virtual"
 # Bounds a hang, of ranks that send different messages for example.
@@ -36,7 +37,7 @@ class Clock:
         self.now += seconds
 
 
-class Message(dist.Work):  # type: ignore[misc]
+class Message(dist.Work):
     """One collective operation. Complete once every rank has given its tensor, which then holds the outcome."""
 
     def __init__(self, group: VirtualGroup, kind: str, combine: Combine) -> None:
@@ -65,7 +66,7 @@ class VirtualGroup(dist.ProcessGroup):
     """The one group of all threads; which rank calls is told by the thread."""
 
     def __init__(self, ranks: int, message_seconds: float) -> None:
-        super().__init__(0, ranks)
+        super().__init__(0, ranks)  # type: ignore[call-arg]
         self.ranks = ranks
         self.message_seconds = message_seconds
         self.clocks = [Clock() for _ in range(ranks)]
@@ -81,16 +82,16 @@ class VirtualGroup(dist.ProcessGroup):
             self.failure = self.failure or why
             self.changed.notify_all()
 
-    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Message:
-        operation = dist.ReduceOp.SUM if options is None else options.reduceOp
+    def allreduce(self, tensors: Any, opts: Any = None, _timeout: Any = None) -> Message:
+        operation = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         if operation == dist.ReduceOp.SUM:
             return self._send(f"sum of {tensors[0].numel()}", tensors[0], lambda all_: torch.stack(all_).sum(0))
         if operation == dist.ReduceOp.MAX:
             return self._send(f"maximum of {tensors[0].numel()}", tensors[0], lambda all_: torch.stack(all_).amax(0))
         raise NotImplementedError(f"{operation} is not sent by the training")
 
-    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> Message:
-        root = options.rootRank
+    def broadcast(self, tensors: Any, opts: Any = None, _timeout: Any = None) -> Message:
+        root = opts.rootRank
         return self._send(f"rank {root}'s {tensors[0].numel()}", tensors[0], lambda all_: all_[root].clone())
 
     def getBackendName(self) -> str:  # noqa: N802
@@ -103,7 +104,7 @@ class VirtualGroup(dist.ProcessGroup):
             self.sent[rank] += 1
             if number == len(self.messages):
                 self.messages.append(Message(self, kind, combine))
-            message = self.messages[number]
+            message: Message = self.messages[number]
             if message.kind != kind:
                 self.fail(f"rank {rank} sends {kind} where another sends {message.kind}")
                 raise RuntimeError(self.failure)
@@ -129,7 +130,7 @@ def in_virtual_ranks(function: Callable[[int, Clock], Any], ranks: int, message_
     if BACKEND not in dist.Backend.backend_list:
         dist.Backend.register_backend(BACKEND, lambda *_: _making[-1], devices="cpu")
     _making.append(group)
-    dist.init_process_group(BACKEND, store=dist.HashStore(), rank=0, world_size=ranks)
+    dist.init_process_group(BACKEND, store=HashStore(), rank=0, world_size=ranks)
     _making.clear()
     results: list[Any] = [None] * ranks
     failures: list[BaseException] = []
