@@ -8,6 +8,7 @@ without samples, unused parameters and unequal weights need no care either.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,15 +35,16 @@ class Tried:
 
 @dataclass(frozen=True)
 class Met:
-    """What all ranks know after they have met: the weight of the whole batch, and every rank's proposal."""
+    """What all ranks know after they have met: the weight of the whole batch, every rank's proposal, rank 0's time."""
 
     weight: float
     proposals: tuple[int | None, ...]
+    left_seconds: float = math.inf
 
 
-def meet_nobody(tried: Tried) -> Met:
+def meet_nobody(tried: Tried, left_seconds: float = math.inf) -> Met:
     """A step of one rank's own."""
-    return Met(tried.weight, (tried.proposal,))
+    return Met(tried.weight, (tried.proposal,), left_seconds)
 
 
 class Team:
@@ -59,7 +61,7 @@ class Team:
         self.elements = sum(parameter.numel() for parameter in self.parameters)
         wide = any(parameter.dtype == torch.float64 for parameter in self.parameters)
         self.flat = torch.zeros(
-            self.elements + len(self.parameters) + 2 + ranks,
+            self.elements + len(self.parameters) + 3 + ranks,
             dtype=torch.float64 if wide else torch.float32,
             device=self.parameters[0].device,
         )
@@ -79,13 +81,14 @@ class Team:
         self.is_last_pass = self.overlaps
 
     @torch.no_grad()
-    def meet(self, tried: Tried, denominator: float) -> Met:
+    def meet(self, tried: Tried, denominator: float, left_seconds: float = math.inf) -> Met:
         """Every rank's gradients become the sum over ranks, of means over what is really there.
 
         Each rank has divided by `denominator`, the number that all of them knew before; where the weights add up to
         another one the sum is corrected. A parameter that no rank has a gradient for keeps none. Where a rank has
-        failed, or there is no weight at all, the gradients are of no use.
+        failed, or there is no weight at all, the gradients are of no use. `left_seconds` counts for rank 0 only.
         """
+        left = left_seconds if self.rank == 0 else 0.0
         failed = tried.proposal is not None
         proposals = [0.0] * self.ranks
         if tried.proposal is not None:
@@ -96,12 +99,12 @@ class Team:
             for number, is_there in enumerate(self.sent_in_backward):
                 if not is_there:
                     self._copy(number, failed)
-            trailer = [*presence, tried.weight, float(self.is_stale), *proposals]
+            trailer = [*presence, tried.weight, float(self.is_stale), left, *proposals]
             self.flat[self.elements :] = torch.tensor(trailer, dtype=self.flat.dtype)
             self._send_until(len(self.buckets))
             for work in self.sending:
                 work.wait()
-            *presence, weight, stale = self.flat[self.elements : len(self.flat) - self.ranks].tolist()
+            *presence, weight, stale, left_shared = self.flat[self.elements : len(self.flat) - self.ranks].tolist()
             self._begin()
             if not stale:
                 break
@@ -109,7 +112,7 @@ class Team:
             # behind the backward.
             self.overlaps = False
         found = self.flat[len(self.flat) - self.ranks :].tolist()
-        met = Met(weight, tuple(round(value) - 1 if value else None for value in found))
+        met = Met(weight, tuple(round(value) - 1 if value else None for value in found), left_shared)
         if weight and not any(found):
             self._take(presence, denominator / weight)
         return met

@@ -10,10 +10,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tasks.training import averaging
-from tasks.training.synchronous import synchronous_round
-from tasks.training.trainee import Cursor, Trainee
+from tasks.training.cursor import Cursor
+from tasks.training.trainee import Trainee
 from tests.support.processes import run_ranks
-from tests.support.trainees import CLASSES, WIDTH, plan_of, samples_of, state_of, trainee_of
+from tests.support.trainees import CLASSES, WIDTH, plan_of, samples_of, state_of, take_steps, trainee_of
 
 
 class Layers(nn.Module):
@@ -47,7 +47,7 @@ def trained(rank: int, ranks: int, micro_batch: int, fails_in: int | None = None
     torch.manual_seed(3)
     layers = Layers(fails_in)
     layers.trainee = trainee_of(layers, plan_of(12, micro_batch, ranks), samples_of(16), rank, momentum=0.9)
-    synchronous_round(layers.trainee, Cursor(16), 2, 1.0)
+    take_steps(layers.trainee, Cursor(16), 2)
     return layers.trainee, layers
 
 
@@ -93,7 +93,7 @@ def with_checkpoints(rank: int, ranks: int, reentrant_on: list[int]) -> tuple[li
     averaging.BUCKET_ELEMENTS = 1
     torch.manual_seed(3)
     trainee = trainee_of(Checkpointed(rank in reentrant_on), plan_of(8, 4, ranks), samples_of(16), rank)
-    synchronous_round(trainee, Cursor(16), 2, 1.0)
+    take_steps(trainee, Cursor(16), 2)
     assert trainee.team is not None
     return torch.cat([each.detach().flatten() for each in trainee.model.parameters()]).tolist(), trainee.team.overlaps
 

@@ -91,14 +91,14 @@ def test_a_merge_is_the_mean_weighted_by_samples_and_all_ranks_are_equal_after_i
 def test_a_merge_tells_everybody_the_same_numbers() -> None:
     shared = run_ranks(merged_by_a_rank, 2, [30, 10], [True, True])[1]["shared"]
     assert (shared.durations_seconds, shared.left_seconds, shared.samples) == ((0.5, 1.5), 7.0, 40)
-    assert (shared.loss_sum, shared.finite_ranks) == (4.0, 2)
+    assert (shared.loss_sum, shared.not_finite) == (4.0, ())
     assert (shared.micro_batch, shared.skipped_steps, shared.failures) == (7, 1, 2)
 
 
 def test_a_rank_whose_weights_are_not_finite_is_left_out() -> None:
     found = run_ranks(merged_by_a_rank, 2, [30, 10], [False, True])
     assert found[0]["weight"] == found[1]["weight"] == [2.0, 2.0]
-    assert found[0]["shared"].finite_ranks == 1
+    assert found[0]["shared"].not_finite == (0,)
 
 
 def test_a_merge_without_any_sample_leaves_every_rank_as_it_is() -> None:
@@ -161,7 +161,7 @@ def test_what_is_packed_and_summed_is_unpacked() -> None:
     assert len(summed) == trailer_length(2)
     shared = unpack(summed, 2)
     assert (shared.durations_seconds, shared.left_seconds) == ((1.0, 4.0), 5.0)
-    assert (shared.loss_sum, shared.samples, shared.finite_ranks) == (3.0, 5, 1)
+    assert (shared.loss_sum, shared.samples, shared.not_finite) == (3.0, 5, (1,))
     assert (shared.micro_batch, shared.skipped_steps, shared.failures) == (6, 3, 3)
     assert shared.expected_peak_bytes == 70
     assert shared.noise == NoiseSums(5, 4, 3, 2, 1)
