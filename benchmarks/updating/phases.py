@@ -22,7 +22,8 @@ from tasks.training.averaging import Team
 from tasks.training.calibration import calibrate_for
 from tasks.training.exchange import Shared
 from tasks.training.job import Job
-from tasks.training.loop import Ended, train
+from tasks.training.loop import train
+from tasks.training.planner import Ended
 from tasks.training.preprocessing import apply
 from tasks.training.progress import Progress
 from tasks.training.reporter import Reporter
