@@ -25,11 +25,11 @@ def run(tmp_path: Path) -> Run:
 def training_samples(run: Run, result: PhaseResult) -> int:
     progress = torch.load(result.checkpoint, weights_only=True)["progress"]
     rounds = rounds_of(run)
-    epochs = progress["epoch"]
-    skipped = sum(stop - start for start, stop in progress["skipped"])
-    total = sum(each.samples for each in rounds)
+    epochs: int = progress["epoch"]
+    skipped: int = sum(stop - start for start, stop in progress["skipped"])
+    begun: int = progress["position"]
     # `epochs` whole ones, and what of the next one is taken.
-    samples, rest = divmod(total - progress["position"] + skipped, epochs)
+    samples, rest = divmod(sum(each.samples for each in rounds) - begun + skipped, epochs)
     assert rest == 0
     return samples
 
