@@ -17,7 +17,6 @@ from tasks.records import Decision
 from tasks.training.calibration import calibrate_for
 from tasks.training.exchange import Shared
 from tasks.training.job import Job
-from tasks.training.merge import merge_buffers
 from tasks.training.patience import Patience
 from tasks.training.planner import Ended, LivePlanner, Planner, Replayer, rules
 from tasks.training.progress import Progress
@@ -61,7 +60,7 @@ def train(
         if ended or planner.is_evaluation_due(progress):
             before = "evaluation"
             with patience.over(before, runner.cursor.epoch):
-                merge_buffers(trainee.model)
+                runner.merger.merge_buffers()
                 progress.accuracy = trainee.evaluate()
                 shared = _refreshed(shared, runner.exchange())
             progress.left_seconds = shared.left_seconds
@@ -77,7 +76,7 @@ def train(
         elif planner.is_checkpoint_due(progress, shared):
             before = "checkpoint"
             with patience.over(before, runner.cursor.epoch):
-                merge_buffers(trainee.model)
+                runner.merger.merge_buffers()
                 _save(job, progress, runner, save)
                 shared = _refreshed(shared, runner.exchange())
             progress.left_seconds = shared.left_seconds

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import torch.distributed as dist
@@ -19,12 +21,16 @@ class Peers:
         self.processes = found
 
     def stopped(self) -> str | None:
-        """The ranks of this machine whose processes are stopped, in words; None where there are none."""
-        stopped = [
-            f"rank {rank} (process {pid} on {host})"
-            for rank, (host, pid) in enumerate(self.processes)
-            if host == self.host and _state(pid) in ("T", "t")
-        ]
+        """The ranks of this machine whose processes are stopped, in words; None where there are none.
+
+        They are continued: a stopped process doesn't hear the launcher, which gives it 30 s to end by itself.
+        """
+        stopped = []
+        for rank, (host, pid) in enumerate(self.processes):
+            if host == self.host and _state(pid) in ("T", "t"):
+                stopped.append(f"rank {rank} (process {pid} on {host})")
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
         return f"{', '.join(stopped)} is stopped and does not answer" if stopped else None
 
 

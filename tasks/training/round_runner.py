@@ -9,7 +9,7 @@ from tasks.decisions.round_plan import RoundPlan
 from tasks.training.asynchronous import asynchronous_round
 from tasks.training.cursor import Cursor
 from tasks.training.exchange import Own, Shared, exchange
-from tasks.training.merge import Merger, is_finite
+from tasks.training.merge import Merger
 from tasks.training.synchronous import synchronous_round
 from tasks.training.trainee import Tally, Trainee
 
@@ -55,7 +55,7 @@ class RoundRunner:
             self.left_seconds(),
             tally.loss_sum,
             tally.samples,
-            is_finite(self.trainee.model),
+            self.merger.is_finite(),
             self.trainee.micro_batch,
             tally.skipped_steps,
             tally.failures,

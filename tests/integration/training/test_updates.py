@@ -11,7 +11,7 @@ from torch import nn
 from tasks.decisions.noise_scale import NoiseSums
 from tasks.training.batch_statistics import keep_statistics_to_a_rank
 from tasks.training.exchange import Own, exchange, pack, trailer_length, unpack
-from tasks.training.merge import Merger, merge_buffers, merged_tensors
+from tasks.training.merge import Merger, merged_tensors
 from tasks.training.step import inexact_layers
 from tasks.training.trainee import lowered_rate
 from tests.support.processes import run_ranks
@@ -130,16 +130,41 @@ def test_ranks_that_have_used_other_parts_of_a_model_can_merge() -> None:
     assert moved.tolist() == pytest.approx([0.1] * 3 + [0.05] * 3 + [0.0] * 6, abs=1e-6)
 
 
-def buffers_of_a_rank(rank: int, _ranks: int) -> tuple[list[float], int]:
+def buffers_of_a_rank(rank: int, ranks: int) -> tuple[list[float], int]:
     model = WithBuffers()
+    merger = Merger(model, torch.optim.SGD(model.parameters()), rank, ranks)
     model.mean += float(rank)
     model.count += rank
-    merge_buffers(model)
+    merger.merge_buffers()
     return model.mean.tolist(), int(model.count)
 
 
 def test_float_buffers_are_averaged_and_counters_take_the_largest() -> None:
     assert run_ranks(buffers_of_a_rank, 3) == [([1.0, 1.0], 2)] * 3
+
+
+def left_alone_by_merges(rank: int, ranks: int) -> tuple[bool, bool, list[float], bool]:
+    """A mask with infinities, a table of thirds, and frozen weights; after many merges of very unequal weights."""
+    torch.manual_seed(0)
+    model = nn.BatchNorm1d(3)
+    model.add_module("frozen", nn.Linear(3, 3).requires_grad_(False))
+    model.register_buffer("mask", torch.tensor([0.0, -torch.inf, torch.nan]))
+    model.register_buffer("table", torch.arange(1, 8) / 3)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    merger = Merger(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, ranks)
+    is_finite = merger.is_finite()
+    for samples in range(1, 50):
+        model(torch.full((4, 3), float(rank)))
+        merger.merge(Own(0.5, 7.0, 2.0, samples * (rank * 6 + 1), merger.is_finite(), 8, 0, 0))
+        merger.merge_buffers()
+    after = model.state_dict()
+    names = ("frozen.weight", "frozen.bias", "table")
+    stays = all(torch.equal(before[name], after[name]) for name in names)
+    return is_finite, stays, after["mask"][:2].tolist(), bool((after["running_mean"] != before["running_mean"]).all())
+
+
+def test_what_nobody_trains_stays_as_it_is_and_may_hold_infinities() -> None:
+    assert run_ranks(left_alone_by_merges, 3) == [(True, True, [0.0, -torch.inf], True)] * 3
 
 
 def exchanged_by_a_rank(rank: int, ranks: int) -> Any:
