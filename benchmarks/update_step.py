@@ -1,6 +1,6 @@
 """U6: a synchronous step of the project's loop over one of a bare loop around DistributedDataParallel.
 
-Rounds as the loop runs them, so that loading, own times, finiteness and the exchange are in it; nothing sleeps. The ways
+Rounds as the loop runs them, so that loading, own times, finiteness and the exchange are in it; nothing sleeps. Ways
 take turns in one launch, and what comes first changes.
 """
 

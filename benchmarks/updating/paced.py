@@ -64,3 +64,10 @@ def perceptron(seed: int, hidden: int = WIDTH) -> nn.Module:
         return nn.Sequential(
             nn.Linear(WIDTH, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES)
         )
+
+
+def normalised(seed: int) -> nn.Module:
+    """Like the perceptron, with one hidden layer and BatchNorm, whose statistics travel too."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES))

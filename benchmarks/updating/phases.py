@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from tasks.training.planner import Ended
 from tasks.training.preprocessing import apply
 from tasks.training.progress import Progress
 from tasks.training.reporter import Reporter
+from tasks.training.rounds import Round, RoundLog, read_rounds
 from tasks.training.timing import StepTimer
 from tasks.training.trainee import Trainee
 
@@ -75,13 +76,16 @@ class Score:
 
 @dataclass
 class Record:
-    """What a rank saw of a phase. `began` and `ended` are of its clock, the end that of the last round."""
+    """What a rank saw of a phase. `began` and `ended` are of its clock, the end that of the last round.
+
+    `log` is the project's own of the rounds (rank 0 only).
+    """
 
     began: float = 0.0
     rounds: list[Stamp] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
     ended_by: Ended | None = None
-    progress: Progress | None = None
+    log: tuple[Round, ...] = ()
 
     @property
     def ended(self) -> float:
@@ -97,15 +101,19 @@ class Record:
 class Recorder(Reporter):
     """The project's reporter, which also keeps when rounds ended."""
 
-    def __init__(self, job: Job, rank: int, clock: Callable[[], float], record: Record) -> None:
+    def __init__(
+        self, job: Job, rank: int, clock: Callable[[], float], record: Record, look: Callable[[], None]
+    ) -> None:
         super().__init__(job, rank, clock)
         self.record = record
+        self.look = look
 
     def rounded(self, progress: Progress, shared: Shared) -> None:
         super().rounded(progress, shared)
         self.record.rounds.append(
             Stamp(self.clock(), progress.mode, progress.samples, progress.steps, shared.durations_seconds)
         )
+        self.look()
 
 
 class Examined(Trainee):
@@ -162,8 +170,13 @@ def run_on(
     parts: Parts,
     seed: int,
     clock: Callable[[], float] = time.monotonic,
+    look: Callable[[Trainee, Record], None] | None = None,
+    replay: Sequence[Round] | None = None,
 ) -> tuple[Record, Trainee]:
-    """Train on this rank until the phase ends. Ranks must be in one group, and `model` of the same layout on each."""
+    """Train on this rank until the phase ends. Ranks must be in one group, and `model` of the same layout on each.
+
+    `look` is called after every round. Rank 0 logs its rounds in the job's folder.
+    """
     ranks = job.batch.workers
     preprocessing = parts.standardised()
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.learning_rate, momentum=settings.momentum)
@@ -183,14 +196,19 @@ def run_on(
     )
     progress = Progress(left_seconds=job.duration_seconds, micro_batch=job.batch.micro_batch)
     calibrate_for(job, progress)
-    record = Record(clock(), progress=progress)
+    record = Record(clock())
     trainee.test = apply(preprocessing, parts.test.features), torch.from_numpy(parts.test.labels)
 
     def scored(validation: float, test: float) -> None:
         record.scores.append(Score(progress.samples / len(parts.train), validation, test))
 
     trainee.scored = scored
-    record.ended_by = train(job, trainee, progress, Recorder(job, rank, clock, record), lambda: None, clock)
+    recorder = Recorder(job, rank, clock, record, (lambda: look(trainee, record)) if look else lambda: None)
+    log = RoundLog(job.rounds, 0) if rank == 0 else None
+    record.ended_by = train(job, trainee, progress, recorder, lambda: None, clock, log, replay)
+    if log:
+        log.close()
+        record.log = read_rounds(job.rounds)
     return record, trainee
 
 

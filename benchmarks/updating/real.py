@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from benchmarks.updating.paced import Paced, Speeds, perceptron
 from benchmarks.updating.phases import SAMPLES_OF_A_RANK, Record, Settings, job_of, run_on
 from benchmarks.updating.ranks import meet
 from tasks.training.preprocessing import apply
+from tasks.training.rounds import Round
 from tasks.training.trainee import Trainee
 
 # The first rounds of a process know no durations yet, and are no part of a speed.
@@ -39,13 +40,20 @@ def train_ours(
     parts: Parts,
     seed: int,
     clock: Callable[[], float] = time.monotonic,
+    look: Callable[[Trainee, Record], None] | None = None,
+    replay: Sequence[Round] | None = None,
+    inner: Callable[[int], nn.Module] = perceptron,
+    come_later: float = 0.0,
 ) -> tuple[Record, Trainee]:
-    """A phase of the project's loop on this rank; all ranks begin together."""
+    """A phase of the project's loop on this rank. All ranks begin together, or this one so many seconds later.
+
+    The rest is as in `run_on`.
+    """
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         job = job_of(settings, len(speeds.periods[0]), Path(folder))
         meet()
-        model = paced(rank, speeds, seed)
-        return run_on(rank, job, settings, model, parts, seed, clock)
+        time.sleep(come_later)
+        return run_on(rank, job, settings, paced(rank, speeds, inner(seed)), parts, seed, clock, look, replay)
 
 
 def train_ddp(rank: int, learning_rate: float, steps: int, speeds: Speeds, parts: Parts, seed: int) -> Peer:
@@ -53,7 +61,7 @@ def train_ddp(rank: int, learning_rate: float, steps: int, speeds: Speeds, parts
     ranks = len(speeds.periods[0])
     preprocessing = parts.standardised()
     features, labels = apply(preprocessing, parts.train.features), torch.from_numpy(parts.train.labels)
-    wrapped = DistributedDataParallel(paced(rank, speeds, seed))
+    wrapped = DistributedDataParallel(paced(rank, speeds, perceptron(seed)))
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=learning_rate)
     generator = torch.Generator().manual_seed(seed)
     batch = SAMPLES_OF_A_RANK * ranks
@@ -95,11 +103,11 @@ def samples_per_second(record: Record) -> float:
     return (last.samples - first.samples) / (last.seconds - first.seconds)
 
 
-def paced(rank: int, speeds: Speeds, seed: int) -> nn.Module:
+def paced(rank: int, speeds: Speeds, model: nn.Module) -> nn.Module:
     """The speeds count from now on."""
     began = time.monotonic()
 
     def seconds_of(samples: int) -> float:
         return speeds.of(rank, time.monotonic() - began) * samples / SAMPLES_OF_A_RANK
 
-    return Paced(perceptron(seed), seconds_of)
+    return Paced(model, seconds_of)
