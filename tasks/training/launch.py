@@ -43,6 +43,8 @@ PRELOADED = [
     "torch.distributed.elastic.multiprocessing.api",
 ]
 POLL_SECONDS = 0.1
+# The name of a socket has 107 characters, of which the fork server takes 33 below its temporary folder.
+LONGEST_SCRATCH = 107 - 33
 SIGNALLED = 128
 
 
@@ -85,7 +87,7 @@ def run(lines: Iterable[str], answer: Callable[[str], object]) -> int:
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ[LAUNCHER_PID] = str(os.getpid())
-    scratch = tempfile.mkdtemp(prefix="retraining-")
+    scratch = _scratch_folder()
     os.environ["TMPDIR"] = tempfile.tempdir = scratch
     code = 0
     try:
@@ -105,6 +107,15 @@ def run(lines: Iterable[str], answer: Callable[[str], object]) -> int:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return code
+
+
+def _scratch_folder() -> str:
+    """In the temporary folder, or in /tmp where that is too long for the fork server's socket."""
+    scratch = tempfile.mkdtemp(prefix="retraining-")
+    if len(scratch) <= LONGEST_SCRATCH:
+        return scratch
+    Path(scratch).rmdir()
+    return tempfile.mkdtemp(prefix="retraining-", dir="/tmp")
 
 
 def launch(job: Job, job_file: str, known: Mapping[str, str]) -> int:

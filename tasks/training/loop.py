@@ -54,8 +54,7 @@ def train(
     is_first = True
     while True:
         progress.left_seconds = shared.left_seconds
-        # A process goes on from a checkpoint where there is one, and in that buffers are merged.
-        before: Before = "checkpoint" if is_first and progress.rounds else "nothing"
+        before: Before = "nothing"
         ended = planner.ended(progress, shared)
         if ended or planner.is_evaluation_due(progress):
             before = "evaluation"
@@ -70,18 +69,21 @@ def train(
             if not ended and job.stop_at_target and target_reached(progress.accuracy, rule.target):
                 ended = "target"
             reporter.evaluated(progress, shared, planner.decision, rule, is_last=ended is not None)
-            if ended != "diverged":
-                progress.is_over = ended is not None
-                _save(job, progress, runner, save)
         elif planner.is_checkpoint_due(progress, shared):
             before = "checkpoint"
-            with patience.over(before, runner.cursor.epoch):
-                runner.merger.merge_buffers()
-                _save(job, progress, runner, save)
+            runner.merger.merge_buffers()
+        if before != "nothing" and ended != "diverged":
+            progress.is_over = ended is not None
+            progress.saved_at_seconds = job.duration_seconds - progress.left_seconds
+            with patience.over("checkpoint", runner.cursor.epoch):
+                runner.save(save)
                 shared = _refreshed(shared, runner.exchange())
             progress.left_seconds = shared.left_seconds
         if ended:
             return ended
+        if is_first and progress.rounds and before == "nothing":
+            # A process that goes on from a checkpoint has what there was then: merged buffers.
+            before = "checkpoint"
         plan = planner.next(progress, shared, runner.cursor)
         micro_batch = progress.micro_batch
         with patience.over("round", runner.cursor.epoch):
@@ -114,13 +116,6 @@ def train(
 def _refreshed(shared: Shared, later: Shared) -> Shared:
     """After an evaluation only the time has changed; the rest still tells of the last round."""
     return replace(shared, left_seconds=later.left_seconds, save_seconds=later.save_seconds)
-
-
-def _save(job: Job, progress: Progress, runner: RoundRunner, save: Callable[[], None]) -> None:
-    progress.saved_at_seconds = job.duration_seconds - progress.left_seconds
-    begun = runner.clock()
-    save()
-    runner.save_seconds = runner.clock() - begun
 
 
 def _take_smaller_passes(trainee: Trainee, progress: Progress, shared: Shared) -> Decision:

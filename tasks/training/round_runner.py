@@ -32,6 +32,12 @@ class RoundRunner:
         """What all ranks know, from one small message."""
         return exchange(self._own(), self.trainee.rank, self.trainee.ranks)
 
+    def save(self, save: Callable[[], None]) -> None:
+        """Call `save`, and remember how long it took."""
+        begun = self.clock()
+        save()
+        self.save_seconds = self.clock() - begun
+
     def run(self, plan: RoundPlan, most: int | None) -> tuple[int, Shared]:
         """Returns the steps, and what all ranks know then. `most` is for an asynchronous round that is replayed.
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tasks.config import Params
 from tasks.errors import RetrainingError
 from tasks.records import Run
 from tasks.training.rounds import read_rounds
@@ -60,3 +65,56 @@ def test_a_rank_whose_weights_are_not_finite_is_left_out_and_the_run_is_tagged(r
     said = [event["message"] for event in events_of(run, "warning")]
     assert len(said) == 1
     assert said[0].startswith("pretrain: the weights of rank 1 were not finite in round ")
+
+
+@pytest.mark.parametrize("limit", [1, "1 GiB"])
+def test_nothing_is_left_behind_by_workers_that_were_killed(run: Run, limit: object) -> None:
+    """No process, and so no port; no shared memory, where ranks share the set; no temporary file."""
+    given = params("dropping_model", run, 4.0).model_dump()
+    given["storage"]["capacity_limit"] = limit
+    given["continuation"] |= {"duration": 4.0, "max_steps": None, "evaluate_every": 0.5}
+    first = train(Params.model_validate(given), run, "continue")
+    assert first.mode == ("distributed" if limit == 1 else "local")
+    folder = Path(first.checkpoint).parent
+    for file in (folder / "checkpoint.pt", folder / "result.json", Path(run.folder) / "died"):
+        file.unlink()
+    shared = set(Path("/dev/shm").iterdir())
+    with tempfile.TemporaryDirectory() as temporary:
+        done = launched(folder / "job.json", temporary)
+        assert done.returncode == 0
+        assert (Path(run.folder) / "died").exists()
+        assert list(Path(temporary).iterdir()) == []
+        assert set(Path("/dev/shm").iterdir()) <= shared
+        assert [process for process in processes() if f"TMPDIR={temporary}" in environment_of(process)] == []
+
+
+def test_a_temporary_folder_may_have_a_long_name(run: Run, tmp_path: Path) -> None:
+    result = train(params_of(), run)
+    folder = Path(result.checkpoint).parent
+    (folder / "result.json").unlink()
+    temporary = tmp_path / ("long" * 30)
+    temporary.mkdir()
+    assert launched(folder / "job.json", str(temporary)).returncode == 0
+    assert (folder / "result.json").exists()
+    assert list(temporary.iterdir()) == []
+
+
+def launched(job_file: Path, temporary: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "tasks.training.launch", str(job_file)],
+        env=os.environ | {"TMPDIR": temporary},
+        timeout=60,
+        check=False,
+        capture_output=True,
+    )
+
+
+def processes() -> list[Path]:
+    return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def environment_of(process: Path) -> str:
+    try:
+        return (process / "environ").read_text(errors="replace")
+    except OSError:
+        return ""
