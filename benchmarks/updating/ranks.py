@@ -1,4 +1,4 @@
-"""Runs a function in processes that are joined to one gloo group; one launch for all that is to be compared."""
+"""Runs a function in processes that are joined to one group; one launch for all that is to be compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANKS = 4
 LIMIT_SECONDS = 900.0
 
 
-def in_ranks(function: Callable[..., Any], *arguments: Any, ranks: int = RANKS) -> list[Any]:
+def in_ranks(function: Callable[..., Any], *arguments: Any, ranks: int = RANKS, backend: str = "gloo") -> list[Any]:
     """What `function(rank, ranks, *arguments)` returns on each rank; of a module, and all of it picklable.
 
     Raises torch's `ProcessRaisedException` with the traceback of the rank that failed first, `TimeoutError` where the
@@ -26,7 +26,11 @@ def in_ranks(function: Callable[..., Any], *arguments: Any, ranks: int = RANKS) 
     """
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         context = start_processes(  # type: ignore[no-untyped-call]
-            _run_rank, args=(ranks, folder, function, arguments), nprocs=ranks, join=False, start_method="spawn"
+            _run_rank,
+            args=(ranks, folder, backend, function, arguments),
+            nprocs=ranks,
+            join=False,
+            start_method="spawn",
         )
         deadline = time.monotonic() + LIMIT_SECONDS
         try:
@@ -45,10 +49,12 @@ def meet() -> None:
     dist.barrier()
 
 
-def _run_rank(rank: int, ranks: int, folder: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _run_rank(
+    rank: int, ranks: int, folder: str, backend: str, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo",
+        backend,
         init_method=f"file://{folder}/group",
         rank=rank,
         world_size=ranks,

@@ -16,12 +16,18 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_without_a_cuda_device_every_figure_says_so() -> None:
+@pytest.mark.parametrize(("script", "ids"), [("cuda_fit", ["C1.a", "C1.b", "C2"]), ("cuda_update", ["C3", "C4", "C5"])])
+def test_without_a_cuda_device_every_figure_says_so(script: str, ids: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.cuda_fit"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-m", f"benchmarks.{script}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     last = {figure["id"]: figure for figure in map(json.loads, done.stdout.splitlines())}
-    assert sorted(last) == ["C1.a", "C1.b", "C2"]
+    assert sorted(last) == ids
     assert all(figure["value"] is None for figure in last.values())
     assert {figure["detail"]["error"] for figure in last.values()} == {"there is no CUDA device"}
 
