@@ -66,6 +66,8 @@ def train(
             tally.failures,
             tally.expected_peak_bytes,
             tally.noise,
+            trainee.update.loss_scale,
+            tally.overflowed_steps,
         )
 
     shared = exchange(own(), trainee.rank, trainee.ranks)
@@ -89,9 +91,15 @@ def train(
         if ended:
             return ended
         decision = _choose_mode(progress, shared, trainee, mode_rule, reporter, coefficient_rule)
+        steps_before = progress.steps
+        trainee.update.samples = progress.earlier_samples + progress.samples
         shared = _run_round(job, trainee, progress, cursor, shared, merger, coefficient_rule, decision, own)
         progress.epoch, progress.position = cursor.epoch, cursor.position
         progress.skipped_steps += shared.skipped_steps
+        progress.overflowed_steps += shared.overflowed_steps
+        progress.loss_scale = trainee.update.agree(
+            progress.loss_scale, shared.loss_scale, progress.steps - steps_before, shared.overflowed_steps
+        )
         if shared.noise.is_finite:
             progress.noise = progress.noise.plus(shared.noise)
         progress.rounds += 1

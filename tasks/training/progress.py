@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from tasks.decisions.gradient_coefficients import BestAccuracy
+from tasks.decisions.loss_scale import LossScale
 from tasks.decisions.noise_scale import NoiseSums
 from tasks.records import UpdateMode
 
@@ -14,17 +15,20 @@ from tasks.records import UpdateMode
 class Progress:
     """Where a phase stands. Every rank holds the same values.
 
-    `steps` and `samples` count this phase; `earlier_steps` those of the phases before, so that metrics go on along one
-    axis. A window of asynchronous steps counts as the whole batches that its samples make. `left_seconds` is what is
-    left of the budget. `micro_batch` is the plan's, or what a shortage of memory has left of it (0: not known yet);
-    `skipped_steps` had no valid target and are among the steps. `noise` tells of the gradients of the steps so far,
-    the later ones more, and `noise_scale` (in samples) is what came of it at the last evaluation, if anything did.
+    `steps` and `samples` count this phase; `earlier_steps` and `earlier_samples` those of the phases before, so that
+    metrics go on along one axis, and the learning rate along one schedule. A window of asynchronous steps counts as the
+    whole batches that its samples make. `left_seconds` is what is left of the budget. `micro_batch` is the plan's, or
+    what a shortage of memory has left of it (0: not known yet); `skipped_steps` had no valid target and
+    `overflowed_steps` gradients that float16 can't hold; both are among the steps. `noise` tells of the gradients of
+    the steps so far, the later ones more, and `noise_scale` (in samples) is what came of it at the last evaluation, if
+    anything did.
     """
 
     left_seconds: float
     steps: int = 0
     samples: int = 0
     earlier_steps: int = 0
+    earlier_samples: int = 0
     rounds: int = 0
     epoch: int = 0
     position: int = 0
@@ -34,6 +38,8 @@ class Progress:
     slow_step_for: str = ""
     micro_batch: int = 0
     skipped_steps: int = 0
+    overflowed_steps: int = 0
+    loss_scale: LossScale = field(default_factory=LossScale)
     data_version: str = ""
     best: BestAccuracy = field(default_factory=BestAccuracy)
     accuracy: float | None = None
@@ -54,4 +60,5 @@ class Progress:
         kept = {name: value for name, value in values.items() if name in known}
         kept["best"] = BestAccuracy(**values["best"])
         kept["noise"] = NoiseSums(*values.get("noise", ()))
+        kept["loss_scale"] = LossScale(**values.get("loss_scale", {}))
         return cls(**kept)

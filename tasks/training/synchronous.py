@@ -18,6 +18,7 @@ def synchronous_round(trainee: Trainee, cursor: Cursor, steps: int, coefficient:
         start = cursor.position + sum(parts[: trainee.rank])
         features, labels = trainee.load(cursor.epoch, start, start + parts[trainee.rank])
         trainee.step(features, labels, samples, coefficient, together=True)
+        trainee.update.samples += samples
         cursor.advance(samples)
         trainee.source.release(cursor.epoch, cursor.position)
         taken += samples

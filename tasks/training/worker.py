@@ -36,6 +36,7 @@ from tasks.training.reporter import Reporter
 from tasks.training.stall_watch import StallWatch
 from tasks.training.timing import StepTimer
 from tasks.training.trainee import Trainee
+from tasks.training.update import rule_of
 
 # Far above the longest step and evaluation of a thin phase; a rank that is stopped is noticed after this long.
 GROUP_TIMEOUT = timedelta(minutes=5)
@@ -106,7 +107,9 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
             timer,
             say,
             _first_batch(job, progress, device, say),
+            rule_of(job.params),
         )
+        trainee.update.scale_by(progress.loss_scale)
 
         def save() -> None:
             totals(progress, trainee)
@@ -169,6 +172,8 @@ def _restore(
     optimizer.load_state_dict(earlier.optimizer)
     before = Progress.from_plain(earlier.progress)
     progress.earlier_steps = before.earlier_steps + before.steps
+    progress.earlier_samples = before.earlier_samples + before.samples
+    progress.loss_scale = before.loss_scale
     progress.slow_step_seconds, progress.slow_step_for = before.slow_step_seconds, before.slow_step_for
     if before.data_version == version:
         progress.best, progress.accuracy = before.best, before.accuracy
