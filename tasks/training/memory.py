@@ -29,6 +29,7 @@ from tasks.training.replay import NotAlikeError, Replay, are_alike
 from tasks.training.step import Loss, inexact_layers
 from tasks.training.subject import Build, copies_of, untouched_surroundings, update_as_on_cuda, without_collection
 from tasks.training.twins import has_twin_passes, laid_apart
+from tasks.training.workspaces import Unseen
 
 # Makes (features, labels) of so many samples.
 MakeBatch = Callable[[int], tuple[Any, Any]]
@@ -280,28 +281,3 @@ class StepMemory:
 
 class OpaqueWorkspaceError(Exception):
     """Operations have workspaces that fake tensors don't know."""
-
-
-class Unseen:
-    """Bytes that were allocated in real steps and are in no tensor, by the samples of a pass."""
-
-    def __init__(self) -> None:
-        self.factor = 1.0
-        self.measured: list[tuple[int, int]] = []
-
-    def note(self, recording: Recording, allocated: int) -> None:
-        """`allocated` is the most that was allocated at one time while `recording` was made, beyond the parameters."""
-        live = most = 0
-        for event in (event for segment in recording.segments.values() for event in segment):
-            number = event if event >= 0 else ~event
-            if recording.kinds[number] != "parameters":
-                live += recording.sizes[number] if event >= 0 else -recording.sizes[number]
-                most = max(most, live)
-        self.measured.append((recording.samples, max(0, allocated - most)))
-
-    def bytes(self, samples: int, peak: int) -> int:
-        """What is to be added to a peak of `peak` bytes: on the line through the two largest sizes, never less than
-        was measured."""
-        (small, few), (large, many) = self.measured[-2:]
-        grown = few + (many - few) * (samples - small) // (large - small)
-        return max(grown, many if samples >= large else 0, 0) + round(peak * (self.factor - 1.0))
