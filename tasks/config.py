@@ -193,6 +193,7 @@ class Cluster(Section):
     b1: Closed = 0.4
     b2: Closed = 0.6
     sync_floor: Closed = 0.6
+    rebalance: bool = False
 
     @model_validator(mode="after")
     def _has_ordered_thresholds(self) -> Self:

@@ -241,7 +241,8 @@ class PhaseResult:
 
     `stalled_by` shares out `stalled_seconds` by what was waited for: `store`, `node`, `decoding`.
 
-    `noise_scale` is that of the gradients, in samples, by then (None: it can't be told).
+    `noise_scale` is that of the gradients, in samples, by then (None: it can't be told). `weights` is the SHA-256 of
+    the final parameters and buffers.
     """
 
     branch: Branch
@@ -261,6 +262,7 @@ class PhaseResult:
     bytes_from_nodes: int
     noise_scale: float | None = None
     stalled_by: dict[str, float] = field(default_factory=dict)
+    weights: str = ""
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,16 @@ LEAST_STEP_SECONDS = 1e-6
 
 @dataclass(frozen=True)
 class ModeRule:
-    """The settings of the choice, as in the section `cluster` of params.yaml."""
+    """The settings of the choice, as in the section `cluster` of params.yaml.
+
+    Where synchronous steps are rebalanced nobody waits for the slow, and `sync_floor` has nothing to say.
+    """
 
     b1: float
     b2: float
     sync_floor: float
     pinned: Literal["auto", "synchronous", "asynchronous"] = "auto"
+    rebalance: bool = False
 
 
 def slow_share(durations_seconds: Sequence[float], slow_step_seconds: float) -> float:
@@ -85,6 +89,7 @@ def choose_update_mode(
             "b1": rule.b1,
             "b2": rule.b2,
             "sync_floor": rule.sync_floor,
+            "rebalance": rule.rebalance,
             "pinned": rule.pinned,
         },
     )
@@ -109,7 +114,7 @@ def _choose(
         return present, f"the mode is {rounds_in_mode} rounds old, and is kept for at least {DWELL_ROUNDS}"
     if b_ratio < rule.b1:
         return "asynchronous", f"B = {b_ratio:.2f} < b1 = {rule.b1:g}: few accelerators are slow, none waits for them"
-    if efficiency < rule.sync_floor:
+    if efficiency < rule.sync_floor and not rule.rebalance:
         return (
             "asynchronous",
             f"synchronous efficiency {efficiency:.2f} < {rule.sync_floor:g}: a fast minority would wait for the slow",

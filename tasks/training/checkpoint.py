@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
 from dataclasses import dataclass
@@ -53,3 +54,12 @@ def load_checkpoint(path: Path, fingerprint: str, device: torch.device) -> Check
     if not isinstance(content, dict) or content.get("fingerprint") != fingerprint or "phase_fingerprint" not in content:
         return None
     return Checkpoint(content["model"], content["optimizer"], content["progress"], content["phase_fingerprint"])
+
+
+def digest_of(model: torch.nn.Module) -> str:
+    """The SHA-256 of all parameters and buffers, bit by bit."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

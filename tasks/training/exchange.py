@@ -15,10 +15,12 @@ from tasks.decisions.noise_scale import NoiseSums
 class Own:
     """What one rank has to say. `left_seconds` counts for rank 0 only, whose clock is the one that ends a phase.
 
-    `micro_batch` is what this rank's memory takes; `skipped_steps` had no valid target, and `failures` are attempts
-    that ran out of memory. `expected_peak_bytes` made the plan too large for this rank by measurement (0: it isn't).
-    `noise` tells of the gradients of steps that were watched. `loss_scale` is this rank's, and `overflowed_steps` are
-    those that it skipped for their gradients.
+    `samples` are those that steps were made of, which is what the weights are the work of, and `taken` those that were
+    used up, with or without a valid target. `finite`: the parameters are. `micro_batch` is what this rank's memory
+    takes; `skipped_steps` had no valid target, and `failures` are attempts that ran out of memory.
+    `expected_peak_bytes` made the plan too large for this rank by measurement (0: it isn't). `noise` tells of the
+    gradients of steps that were watched. `save_seconds` is how long the last checkpoint took, and counts for rank 0
+    only. `loss_scale` is this rank's, and `overflowed_steps` are those that it skipped for their gradients.
     """
 
     step_seconds: float | None
@@ -31,6 +33,8 @@ class Own:
     failures: int
     expected_peak_bytes: int = 0
     noise: NoiseSums = field(default_factory=NoiseSums)
+    taken: int = 0
+    save_seconds: float = 0.0
     loss_scale: float = 1.0
     overflowed_steps: int = 0
 
@@ -39,6 +43,7 @@ class Own:
 class Shared:
     """The same numbers on every rank. `durations_seconds` is None until every rank has a warmed-up step.
 
+    `taken` are the samples that each rank has used up, and `not_finite` the ranks whose parameters aren't.
     `micro_batch` and `loss_scale` are the smallest of all ranks, `expected_peak_bytes` the largest, the rest are sums.
     """
 
@@ -46,44 +51,63 @@ class Shared:
     left_seconds: float
     loss_sum: float
     samples: int
-    finite_ranks: int
+    not_finite: tuple[int, ...]
     micro_batch: int
     skipped_steps: int
     failures: int
     expected_peak_bytes: int = 0
     noise: NoiseSums = field(default_factory=NoiseSums)
+    taken: tuple[int, ...] = ()
+    save_seconds: float = 0.0
     loss_scale: float = 1.0
     overflowed_steps: int = 0
 
 
+# Where numbers can't be added each rank has a slot; the others are rank 0's own, or sums.
+_SLOTS, _NUMBERS = 6, 7
+
+
 def trailer_length(ranks: int) -> int:
-    return 4 * ranks + 7 + len(NoiseSums._fields)
+    return _SLOTS * ranks + _NUMBERS + len(NoiseSums._fields)
 
 
 def pack(own: Own, rank: int, ranks: int) -> list[float]:
-    """One rank's numbers, so that the sum over ranks holds everybody's: a slot a rank where one can't add."""
-    durations, micro_batches, peaks, scales = ([0.0] * ranks for _ in range(4))
-    durations[rank] = own.step_seconds or 0.0
-    micro_batches[rank] = float(own.micro_batch)
-    peaks[rank] = float(own.expected_peak_bytes)
-    scales[rank] = own.loss_scale
-    left = own.left_seconds if rank == 0 else 0.0
-    counts = (own.samples, own.finite, own.skipped_steps, own.failures, own.overflowed_steps)
-    return [*durations, *micro_batches, *peaks, *scales, left, own.loss_sum, *map(float, counts), *own.noise]
+    """One rank's numbers, so that the sum over ranks holds everybody's."""
+    mine = (
+        own.step_seconds or 0.0,
+        own.micro_batch,
+        own.expected_peak_bytes,
+        own.taken,
+        not own.finite,
+        own.loss_scale,
+    )
+    slots = [float(value) if each == rank else 0.0 for value in mine for each in range(ranks)]
+    of_rank_0 = [own.left_seconds, own.save_seconds] if rank == 0 else [0.0, 0.0]
+    counts = [float(count) for count in (own.samples, own.skipped_steps, own.failures, own.overflowed_steps)]
+    return [*slots, *of_rank_0, own.loss_sum, *counts, *own.noise]
 
 
 def unpack(summed: Sequence[float], ranks: int) -> Shared:
     """The numbers of all ranks from the sum of their trailers."""
-    durations = tuple(summed[:ranks])
-    micro_batch = round(min(summed[ranks : 2 * ranks]))
-    peak = round(max(summed[2 * ranks : 3 * ranks]))
-    scale = min(summed[3 * ranks : 4 * ranks])
-    left, loss_sum, *counts = summed[4 * ranks : 4 * ranks + 7]
-    samples, finite, skipped, failures, overflowed = (round(count) for count in counts)
-    noise = NoiseSums(*summed[4 * ranks + 7 :])
-    known = durations if all(duration > 0 for duration in durations) else None
+    slots = [tuple(summed[first : first + ranks]) for first in range(0, _SLOTS * ranks, ranks)]
+    durations, micro_batches, peaks, taken, not_finite, scales = slots
+    left, save, loss_sum, *counts = summed[_SLOTS * ranks : _SLOTS * ranks + _NUMBERS]
+    samples, skipped, failures, overflowed = map(round, counts)
     return Shared(
-        known, left, loss_sum, samples, finite, micro_batch, skipped, failures, peak, noise, scale, overflowed
+        durations if all(duration > 0 for duration in durations) else None,
+        left,
+        loss_sum,
+        samples,
+        tuple(rank for rank, is_not in enumerate(not_finite) if is_not),
+        round(min(micro_batches)),
+        skipped,
+        failures,
+        round(max(peaks)),
+        NoiseSums(*summed[_SLOTS * ranks + _NUMBERS :]),
+        tuple(round(count) for count in taken),
+        save,
+        min(scales),
+        overflowed,
     )
 
 

@@ -34,7 +34,7 @@ def phase_fingerprint(params: Params, branch: Branch, start_from: str | None) ->
         "timing": timing.model_dump(mode="json", exclude={"target_accuracy"}),
         "target": params.pretrain.target_accuracy if branch == "continue" else None,
         "batch": params.batch.model_dump(mode="json"),
-        "cluster": params.cluster.model_dump(mode="json", exclude={"max_restarts"}),
+        "cluster": params.cluster.model_dump(mode="json", exclude={"max_restarts", "workers"}),
         "gradient": params.gradient.model_dump(mode="json"),
         "split": [params.data.validation_share, params.data.test_path is None and params.data.test_share],
         "start": hash_file(Path(start_from)) if start_from else None,

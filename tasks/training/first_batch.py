@@ -48,11 +48,13 @@ class MeasuredBatch:
         weights: Sequence[float],
         denominator: float,
         passed: Callable[[float], None] | None = None,
+        last_pass: Callable[[], None] | None = None,
         casting: Casting = nullcontext,
     ) -> float:
         """What `accumulate` does with these arguments, in other passes where they are not too few samples to measure.
 
-        An attempt after a failure is not measured; what was found before it holds for it.
+        An attempt after a failure is not measured; what was found before it holds for it. `last_pass` is not called
+        in one that is: it is not known before, and messages would be measured too.
         """
         first = self.plan.first_batch
         assert first is not None
@@ -61,7 +63,8 @@ class MeasuredBatch:
             if self.refined and sizes and max(sizes) > self.refined.rest:
                 sizes = part_sizes(own, self.refined.rest)
                 weights = denominators(loss, labels, sizes)
-            return accumulate(model, statistics, loss, features, labels, sizes, weights, denominator, passed, casting)
+            passes = sizes, weights, denominator, passed, last_pass, casting
+            return accumulate(model, statistics, loss, features, labels, *passes)
         self.begun = True
         done = 0
 
@@ -71,7 +74,16 @@ class MeasuredBatch:
             done += size
             (weight,) = denominators(loss, labels[part], [size])
             return accumulate(
-                model, statistics, loss, features[part], labels[part], [size], [weight], denominator, passed, casting
+                model,
+                statistics,
+                loss,
+                features[part],
+                labels[part],
+                [size],
+                [weight],
+                denominator,
+                passed,
+                casting=casting,
             )
 
         small = (first.samples, first.samples, 2 * first.samples)

@@ -19,7 +19,8 @@ class Job:
 
     `start_from` is the checkpoint of an earlier phase (None: fresh weights); a checkpoint of this phase in `folder`
     with the same fingerprints and data goes before it. `stop_at_target` ends the phase as soon as an evaluation
-    reaches the target; without it the duration is used up. Who trains holds the file `device_lock`.
+    reaches the target; without it the duration is used up. Who trains holds the file `device_lock`. `replay` is the
+    log of a phase whose rounds are to be done once more.
     """
 
     branch: Branch
@@ -38,6 +39,7 @@ class Job:
     fingerprint: str
     phase_fingerprint: str
     device_lock: str
+    replay: str | None = None
 
     @property
     def file(self) -> Path:
@@ -50,6 +52,10 @@ class Job:
     @property
     def result(self) -> Path:
         return Path(self.folder) / "result.json"
+
+    @property
+    def rounds(self) -> Path:
+        return Path(self.folder) / "rounds.jsonl"
 
     @property
     def failure(self) -> Path:

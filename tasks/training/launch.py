@@ -1,6 +1,7 @@
 """Starts the workers of a phase through torch's elastic launcher, in a process of their own.
 
-`python -m tasks.training.launch JOB` runs a phase from its job file, by hand too. Without a file the process imports
+`python -m tasks.training.launch JOB` runs a phase from its job file, by hand too; with `--replay FOLDER` the rounds
+that it took are taken once more, in another folder, and the weights are compared. Without a file the process imports
 torch, starts the fork server, and then runs one job after the other as their paths arrive on its standard input, each
 answered by its exit code: a launcher that is started ahead of time costs a phase no start-up. Calls of single functions
 come the same way (`tasks.training.calls`).
@@ -8,6 +9,7 @@ come the same way (`tasks.training.calls`).
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
 import shutil
@@ -15,7 +17,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib import import_module
 from multiprocessing import forkserver
@@ -23,12 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from tasks.device_lock import device_held
+from tasks.errors import RetrainingError
 from tasks.journal import Journal
 from tasks.parent_death import die_with_parent
 from tasks.record_files import read_record, write_atomically
 from tasks.training.calls import CALL, answer_to, job_line, job_of
 from tasks.training.job import LAUNCHER_PID, Job
 from tasks.training.rank import run_rank
+from tasks.training.replaying import comparison, replay_of
 
 # What every worker needs; imported once in the fork server, so that a worker starts, or restarts, in a moment.
 PRELOADED = [
@@ -39,11 +43,43 @@ PRELOADED = [
     "torch.distributed.elastic.multiprocessing.api",
 ]
 POLL_SECONDS = 0.1
+# The name of a socket has 107 characters, of which the fork server takes 33 below its temporary folder.
+LONGEST_SCRATCH = 107 - 33
 SIGNALLED = 128
 
 
 def main(arguments: list[str]) -> int:
     """Run the phase of one job file, or those that standard input names. Returns the last exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.training.launch")
+    parser.add_argument("job", nargs="?", type=Path, help="the job file of a phase: job.json in its folder")
+    parser.add_argument("--replay", type=Path, metavar="FOLDER", help="do the rounds of the phase once more there")
+    given = parser.parse_args(arguments)
+    if given.replay is None:
+        return run([job_line(str(given.job))] if given.job else map(str.strip, sys.stdin), partial(print, flush=True))
+    if given.job is None:
+        parser.error("--replay is of a phase: give its job file too")
+    return replay(given.job, given.replay)
+
+
+def replay(job_file: Path, folder: Path) -> int:
+    """Do the rounds of a phase once more, and say whether the weights are the same. Returns the exit code."""
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as errors:  # a phase's own go into its log
+        try:
+            job = read_record(job_file, Job)
+            again = replay_of(job, folder)
+            code = run([job_line(str(again.file))], lambda _: None)
+            if code:
+                raise RetrainingError(again.failure.read_text() if again.failure.exists() else f"exit code {code}")
+            is_same, line = comparison(job, again)
+        except (OSError, ValueError, RetrainingError) as error:
+            print(f"{job_file}: {' '.join(str(error).split())}", file=errors)
+            return 1
+    print(line)
+    return 0 if is_same else 1
+
+
+def run(lines: Iterable[str], answer: Callable[[str], object]) -> int:
+    """Run jobs and calls, a line each, and give each its answer. Returns the last exit code."""
     die_with_parent()
     # Also where it only waits, or calls a function, it is to leave nothing behind.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(SIGNALLED + number))
@@ -51,26 +87,35 @@ def main(arguments: list[str]) -> int:
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ[LAUNCHER_PID] = str(os.getpid())
-    scratch = tempfile.mkdtemp(prefix="retraining-")
+    scratch = _scratch_folder()
     os.environ["TMPDIR"] = tempfile.tempdir = scratch
     code = 0
     try:
         multiprocessing.set_forkserver_preload(PRELOADED)
         forkserver.ensure_running()
-        for line in map(job_line, arguments) if arguments else map(str.strip, sys.stdin):
+        for line in lines:
             if line.startswith(CALL):
-                print(answer_to(line, os.getpid()), flush=True)
+                answer(answer_to(line, os.getpid()))
                 # What a phase will need, once the fork server has loaded what calls need sooner.
                 import_module("torch.distributed.launcher.api")
                 continue
             job_file, known = job_of(line)
             code = launch(read_record(Path(job_file), Job), job_file, known)
-            print(code, flush=True)
+            answer(str(code))
             if code >= SIGNALLED:
                 break
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return code
+
+
+def _scratch_folder() -> str:
+    """In the temporary folder, or in /tmp where that is too long for the fork server's socket."""
+    scratch = tempfile.mkdtemp(prefix="retraining-")
+    if len(scratch) <= LONGEST_SCRATCH:
+        return scratch
+    Path(scratch).rmdir()
+    return tempfile.mkdtemp(prefix="retraining-", dir="/tmp")
 
 
 def launch(job: Job, job_file: str, known: Mapping[str, str]) -> int:

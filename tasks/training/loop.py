@@ -1,42 +1,29 @@
-"""The rounds of a phase: decide from shared numbers, train, exchange, evaluate, until the end that all ranks agree on.
+"""The rounds of a phase: plan from shared numbers, train, exchange, evaluate, until the end that all ranks agree on.
 
 No rank looks at its own clock to stop: rank 0's remaining time travels with the exchange, and everything decided here
-is a function of exchanged numbers. Rank 0 alone writes the journal and the checkpoint.
+is a function of exchanged numbers. Rank 0 alone writes the journal, the rounds and the checkpoint.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from tasks.decisions.first_batch import plan_after_measuring
-from tasks.decisions.gradient_coefficients import CoefficientRule
 from tasks.decisions.next_step import target_reached
 from tasks.decisions.smaller_passes import plan_after_failure
-from tasks.decisions.update_mode import (
-    DWELL_ROUNDS,
-    PROBE_ROUNDS,
-    ModeRule,
-    calibrated_slow_step,
-    choose_update_mode,
-    plan_quotas,
-    synchronous_steps,
-    window_seconds,
-)
 from tasks.records import Decision
-from tasks.training.asynchronous import asynchronous_round
 from tasks.training.calibration import calibrate_for
-from tasks.training.exchange import Own, Shared, exchange
+from tasks.training.exchange import Shared
 from tasks.training.job import Job
-from tasks.training.merge import Merger, is_finite, merge_buffers
+from tasks.training.patience import Patience
+from tasks.training.planner import Ended, LivePlanner, Planner, Replayer, rules
 from tasks.training.progress import Progress
 from tasks.training.reporter import Reporter
-from tasks.training.synchronous import synchronous_round
-from tasks.training.trainee import Cursor, Tally, Trainee
-
-Ended = Literal["duration", "max_steps", "target", "diverged"]
+from tasks.training.round_runner import RoundRunner
+from tasks.training.rounds import Before, Round, RoundLog
+from tasks.training.trainee import Trainee
 
 
 def train(
@@ -46,95 +33,93 @@ def train(
     reporter: Reporter,
     save: Callable[[], None],
     clock: Callable[[], float] = time.monotonic,
+    log: RoundLog | None = None,
+    replay: Sequence[Round] | None = None,
 ) -> Ended:
-    """Run a phase to its end and leave `progress` as it then stands. Returns what ended it."""
-    mode_rule, coefficient_rule = rules(job)
-    merger = Merger(trainee.model, trainee.optimizer, trainee.rank, trainee.ranks)
-    cursor = Cursor(trainee.source.samples_per_epoch, progress.epoch, progress.position)
+    """Run a phase to its end and leave `progress` as it then stands. Returns what ended it.
+
+    `log` gets the rounds. `replay` are those of a phase that is to be done once more, however long it takes.
+    """
     deadline = clock() + progress.left_seconds
-
-    def own() -> Own:
-        tally = trainee.tally
-        return Own(
-            trainee.timer.seconds(),
-            deadline - clock(),
-            tally.loss_sum,
-            tally.samples,
-            is_finite(trainee.model),
-            trainee.micro_batch,
-            tally.skipped_steps,
-            tally.failures,
-            tally.expected_peak_bytes,
-            tally.noise,
-            trainee.update.loss_scale,
-            tally.overflowed_steps,
-        )
-
-    shared = exchange(own(), trainee.rank, trainee.ranks)
-    decision: Decision | None = None
+    runner = RoundRunner(trainee, progress.cursor(trainee.source.samples_per_epoch), lambda: deadline - clock(), clock)
+    planner: Planner
+    if replay is None:
+        planner = LivePlanner(job, trainee, reporter)
+        trainee.left_seconds = runner.left_seconds
+    else:
+        planner = Replayer(replay, job, trainee)
+    rule = rules(job)[1]
+    patience = Patience(trainee.ranks, is_local=job.source.mode == "local")
+    shared = runner.exchange()
+    is_first = True
     while True:
         progress.left_seconds = shared.left_seconds
-        ended = _ended(job, progress, shared, trainee.ranks)
-        if ended or _evaluation_due(job, progress):
-            merge_buffers(trainee.model)
-            progress.accuracy = trainee.evaluate()
+        before: Before = "nothing"
+        ended = planner.ended(progress, shared)
+        if ended or planner.is_evaluation_due(progress):
+            before = "evaluation"
+            with patience.over(before, runner.cursor.epoch):
+                runner.merger.merge_buffers()
+                progress.accuracy = trainee.evaluate()
+                shared = _refreshed(shared, runner.exchange())
+            progress.left_seconds = shared.left_seconds
             progress.best = progress.best.after(progress.accuracy)
             progress.noise_scale, progress.noise = progress.noise.scale, progress.noise.faded()
-            shared = _refresh(shared, exchange(own(), trainee.rank, trainee.ranks))
-            progress.left_seconds = shared.left_seconds
             progress.evaluated_at_seconds = job.duration_seconds - progress.left_seconds
-            if not ended and job.stop_at_target and target_reached(progress.accuracy, coefficient_rule.target):
+            if not ended and job.stop_at_target and target_reached(progress.accuracy, rule.target):
                 ended = "target"
-            reporter.evaluated(progress, shared, decision, coefficient_rule, is_last=ended is not None)
-            if ended != "diverged":
-                save()
+            reporter.evaluated(progress, shared, planner.decision, rule, is_last=ended is not None)
+        elif planner.is_checkpoint_due(progress, shared):
+            before = "checkpoint"
+            runner.merger.merge_buffers()
+        if before != "nothing" and ended != "diverged":
+            progress.is_over = ended is not None
+            progress.saved_at_seconds = job.duration_seconds - progress.left_seconds
+            with patience.over("checkpoint", runner.cursor.epoch):
+                runner.save(save)
+                shared = _refreshed(shared, runner.exchange())
+            progress.left_seconds = shared.left_seconds
         if ended:
             return ended
-        decision = _choose_mode(progress, shared, trainee, mode_rule, reporter, coefficient_rule)
-        steps_before = progress.steps
+        if is_first and progress.rounds and before == "nothing":
+            # A process that goes on from a checkpoint has what there was then: merged buffers.
+            before = "checkpoint"
+        plan = planner.next(progress, shared, runner.cursor)
+        micro_batch = progress.micro_batch
         trainee.update.samples = progress.earlier_samples + progress.samples
-        shared = _run_round(job, trainee, progress, cursor, shared, merger, coefficient_rule, decision, own)
-        progress.epoch, progress.position = cursor.epoch, cursor.position
-        progress.skipped_steps += shared.skipped_steps
-        progress.overflowed_steps += shared.overflowed_steps
-        progress.loss_scale = trainee.update.agree(
-            progress.loss_scale, shared.loss_scale, progress.steps - steps_before, shared.overflowed_steps
+        with patience.over("round", runner.cursor.epoch):
+            steps, shared = runner.run(plan, planner.taken(progress))
+        taken = shared.taken if plan.mode == "asynchronous" else ()
+        done = Round(
+            progress.rounds,
+            plan.mode,
+            plan.coefficient,
+            steps,
+            plan.parts,
+            taken,
+            sum(shared.taken),
+            micro_batch,
+            before,
+            is_first,
+            time.time(),
         )
-        if shared.noise.is_finite:
-            progress.noise = progress.noise.plus(shared.noise)
-        progress.rounds += 1
-        progress.rounds_in_mode += 1
+        planner.check(done)
+        if log:
+            log.write(done)
+        progress.add(done, shared, runner.cursor)
+        progress.loss_scale = trainee.update.agree(
+            progress.loss_scale, shared.loss_scale, steps, shared.overflowed_steps
+        )
         reporter.rounded(progress, shared)
-        trainee.tally = Tally()
+        is_first = False
         if shared.micro_batch < progress.micro_batch:
             smaller = _take_smaller_passes(trainee, progress, shared)
             reporter.shrunk(smaller, calibrate_for(job, progress))
 
 
-def rules(job: Job) -> tuple[ModeRule, CoefficientRule]:
-    """The settings of the decisions of a phase."""
-    cluster, gradient = job.params.cluster, job.params.gradient
-    return (
-        ModeRule(cluster.b1, cluster.b2, cluster.sync_floor, cluster.update_mode),
-        CoefficientRule(
-            target=job.params.pretrain.target_accuracy,
-            b2=cluster.b2,
-            rho=gradient.rho,
-            lambda_b=gradient.lambda_b,
-            power=gradient.power,
-            minimum=gradient.minimum,
-        ),
-    )
-
-
-def _ended(job: Job, progress: Progress, shared: Shared, ranks: int) -> Ended | None:
-    if shared.finite_ranks == 0 or (progress.mode == "synchronous" and shared.finite_ranks < ranks):
-        return "diverged"
-    if shared.left_seconds <= 0:
-        return "duration"
-    if job.max_steps is not None and progress.steps >= job.max_steps:
-        return "max_steps"
-    return None
+def _refreshed(shared: Shared, later: Shared) -> Shared:
+    """After an evaluation only the time has changed; the rest still tells of the last round."""
+    return replace(shared, left_seconds=later.left_seconds, save_seconds=later.save_seconds)
 
 
 def _take_smaller_passes(trainee: Trainee, progress: Progress, shared: Shared) -> Decision:
@@ -146,68 +131,3 @@ def _take_smaller_passes(trainee: Trainee, progress: Progress, shared: Shared) -
     trainee.micro_batch = progress.micro_batch = shared.micro_batch
     trainee.timer.forget()
     return decision
-
-
-def _evaluation_due(job: Job, progress: Progress) -> bool:
-    elapsed = job.duration_seconds - progress.left_seconds
-    return elapsed - progress.evaluated_at_seconds >= job.evaluate_every_seconds
-
-
-def _refresh(shared: Shared, later: Shared) -> Shared:
-    """After an evaluation only the time that is left has changed; the rest still tells of the last round."""
-    return replace(shared, left_seconds=later.left_seconds)
-
-
-def _choose_mode(
-    progress: Progress,
-    shared: Shared,
-    trainee: Trainee,
-    rule: ModeRule,
-    reporter: Reporter,
-    coefficient_rule: CoefficientRule,
-) -> Decision:
-    durations = shared.durations_seconds
-    # The first steps of a process are slower than the rest.
-    if progress.slow_step_seconds is None and durations is not None and progress.rounds >= DWELL_ROUNDS:
-        progress.slow_step_seconds = calibrated_slow_step(durations)
-    decision = choose_update_mode(
-        durations, progress.slow_step_seconds, progress.mode, progress.rounds_in_mode, trainee.ranks, rule
-    )
-    if decision.chosen != progress.mode:
-        progress.mode = "asynchronous" if decision.chosen == "asynchronous" else "synchronous"
-        progress.rounds_in_mode = 0
-        reporter.mode_changed(progress, shared, decision, coefficient_rule)
-    return decision
-
-
-def _run_round(
-    job: Job,
-    trainee: Trainee,
-    progress: Progress,
-    cursor: Cursor,
-    shared: Shared,
-    merger: Merger,
-    rule: CoefficientRule,
-    decision: Decision,
-    own: Callable[[], Own],
-) -> Shared:
-    durations = shared.durations_seconds or ()
-    coefficient = rule.coefficients(progress.mode, progress.best.best, decision.inputs["b_ratio"], durations).applied
-    left_steps = None if job.max_steps is None else job.max_steps - progress.steps
-    if progress.mode == "synchronous":
-        steps = synchronous_steps(max(durations) if durations else None, progress.left_seconds, left_steps)
-        taken = synchronous_round(trainee, cursor, steps, coefficient)
-        progress.steps += steps
-        after = exchange(own(), trainee.rank, trainee.ranks)
-    else:
-        probe = progress.rounds_in_mode % PROBE_ROUNDS == PROBE_ROUNDS - 1
-        quotas = [1] * trainee.ranks
-        if durations:
-            quotas = plan_quotas(durations, window_seconds(durations, progress.left_seconds), probe)
-        batch = trainee.plan.batch_size
-        bound = cursor.left if left_steps is None else left_steps * batch
-        taken = asynchronous_round(trainee, cursor, quotas, bound, probe, coefficient)
-        progress.steps += max(1, round(taken / batch))
-        after = merger.merge(own())
-    progress.samples += taken
-    return after

@@ -6,6 +6,8 @@ Parameters, float buffers and the optimizer's float state travel in one persiste
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.distributed as dist
 
@@ -20,6 +22,7 @@ class Merger:
         self.optimizer = optimizer
         self.rank = rank
         self.ranks = ranks
+        self.buffers = FloatBuffers(model)
         self.flat: torch.Tensor | None = None
 
     @torch.no_grad()
@@ -27,45 +30,88 @@ class Merger:
         """All ranks end with equal weights, buffers and optimizer state. Returns everybody's numbers.
 
         A rank's weight is its number of samples; 0 where it had none or its parameters are not finite. If no rank has
-        a weight, every rank keeps what it has.
+        a weight, every rank keeps what it has. What nobody trains stays as it is, bit by bit.
         """
         prime_optimizer(self.model, self.optimizer)
         tensors = merged_tensors(self.model, self.optimizer)
+        moved = self.buffers.moved()
         flat = self._buffer(tensors)
-        body = flat.numel() - trailer_length(self.ranks) - 1
+        body = flat.numel() - trailer_length(self.ranks) - len(moved) - 1
         weight = float(own.samples) if own.finite else 0.0
         if weight:
             torch.cat([tensor.reshape(-1).to(flat.dtype) for tensor in tensors], out=flat[:body])
             flat[:body].mul_(weight)
         else:
             flat[:body].zero_()
-        flat[body] = weight
-        flat[body + 1 :] = torch.tensor(pack(own, self.rank, self.ranks), dtype=flat.dtype)
+        flat[body:] = torch.tensor([weight, *map(float, moved), *pack(own, self.rank, self.ranks)], dtype=flat.dtype)
         dist.all_reduce(flat)
-        total = float(flat[body])
-        shared = unpack(flat[body + 1 :].tolist(), self.ranks)
+        total, *rest = flat[body:].tolist()
         if total:
             flat[:body].div_(total)
-            offset = 0
-            for tensor in tensors:
-                tensor.copy_(flat[offset : offset + tensor.numel()].view_as(tensor))
-                offset += tensor.numel()
+            _copy_back(flat, tensors, rest[: len(moved)])
         merge_integer_buffers(self.model)
-        return shared
+        return unpack(rest[len(moved) :], self.ranks)
+
+    @torch.no_grad()
+    def merge_buffers(self) -> None:
+        """Average the float buffers over the ranks (BatchNorm statistics drift apart between synchronous steps)."""
+        tensors = list(self.buffers.present().values())
+        if tensors:
+            moved = self.buffers.moved()
+            body = torch.cat([tensor.reshape(-1).double() for tensor in tensors])
+            flat = torch.cat([body, torch.tensor(moved, dtype=body.dtype, device=body.device)])
+            dist.all_reduce(flat)
+            flat.div_(self.ranks)
+            _copy_back(flat, tensors, flat[body.numel() :].tolist())
+        merge_integer_buffers(self.model)
+
+    def is_finite(self) -> bool:
+        """Are all parameters that are trained finite, and all buffers that were when training began?"""
+        tensors: list[torch.Tensor] = [each for each in self.model.parameters() if each.requires_grad]
+        present = self.buffers.present().values()
+        tensors += [buffer for buffer, has_moved in zip(present, self.buffers.moved(), strict=True) if has_moved]
+        # Read at the end, all at once: each reading waits for the device.
+        return bool(torch.stack([torch.isfinite(tensor).all() for tensor in tensors]).all())
 
     def _buffer(self, tensors: list[torch.Tensor]) -> torch.Tensor:
         if self.flat is None:
-            size = sum(tensor.numel() for tensor in tensors) + 1 + trailer_length(self.ranks)
+            trailer = trailer_length(self.ranks) + len(self.buffers.present()) + 1
             wide = any(tensor.dtype == torch.float64 for tensor in tensors)
             dtype = torch.float64 if wide else torch.float32
+            size = sum(tensor.numel() for tensor in tensors) + trailer
             self.flat = torch.empty(size, dtype=dtype, device=tensors[0].device)
         return self.flat
 
 
+class FloatBuffers:
+    """The float buffers of a model, and which of them training has changed.
+
+    Many never change (a mask, a table of positions), and may hold infinities on purpose: a mean over ranks would move
+    them by rounding.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.start = {name: buffer.detach().clone() for name, buffer in self.present().items()}
+        self.changed: set[str] = set()
+
+    def present(self) -> dict[str, torch.Tensor]:
+        """In an order that is alike on every rank."""
+        return {name: buffer for name, buffer in self.model.named_buffers() if buffer.is_floating_point()}
+
+    def moved(self) -> list[bool]:
+        """Which of them are not what they were at the start."""
+        for name, buffer in self.present().items():
+            if name not in self.changed and not _is_same(buffer, self.start.get(name)):
+                self.changed.add(name)
+                self.start.pop(name, None)
+        return [name in self.changed for name in self.present()]
+
+
 def merged_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """What is averaged, in an order that is alike on every rank."""
-    tensors = [parameter.data for parameter in model.parameters()]
-    tensors += [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+    """What is averaged, in an order that is alike on every rank: float buffers first."""
+    tensors = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+    tensors += [parameter.data for parameter in model.parameters() if parameter.requires_grad]
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             state = optimizer.state.get(parameter, {})
@@ -77,24 +123,52 @@ def merged_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
     return tensors
 
 
-def prime_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Create the optimizer's state where it isn't there yet, so that a rank without a step has the same layout.
+def _copy_back(flat: torch.Tensor, tensors: list[torch.Tensor], moved: Sequence[float]) -> None:
+    """From the flat mean into tensors, of which the first ones only where they were `moved`."""
+    offset = 0
+    for number, tensor in enumerate(tensors):
+        if number >= len(moved) or moved[number]:
+            tensor.copy_(flat[offset : offset + tensor.numel()].view_as(tensor))
+        offset += tensor.numel()
 
-    A step with gradients of zero at a learning rate of zero leaves the weights as they are; its step counts are undone.
+
+def _is_same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    if other is None or one.shape != other.shape:
+        return False
+    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+@torch.no_grad()
+def prime_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Create the optimizer's state where it isn't there yet: of a rank without a step, of a parameter not used so far.
+
+    Ranks must have the same layout. A step with gradients of zero makes the state; its weights, its step counts and
+    its weight decay are undone.
     """
-    if optimizer.state or not _has_state(optimizer):
+    lacking = [each for each in model.parameters() if each.requires_grad and not optimizer.state.get(each)]
+    if not lacking or not _has_state(optimizer):
         return
-    rates = [group["lr"] for group in optimizer.param_groups]
     for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
-    for group in optimizer.param_groups:
-        group["lr"] = 0.0
+        parameter.grad = None
+    for parameter in lacking:
+        parameter.grad = torch.zeros_like(parameter)
+    weights = [parameter.detach().clone() for parameter in lacking]
+    decays = [group.get("weight_decay") for group in optimizer.param_groups]
+    for group, decay in zip(optimizer.param_groups, decays, strict=True):
+        if decay is not None:
+            group["weight_decay"] = 0.0
     optimizer.step()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
-    for state in optimizer.state.values():
-        if isinstance(state.get("step"), torch.Tensor):
-            state["step"].zero_()
+    for group, decay in zip(optimizer.param_groups, decays, strict=True):
+        if decay is not None:
+            group["weight_decay"] = decay
+    for parameter, weight in zip(lacking, weights, strict=True):
+        parameter.copy_(weight)
+    for group in optimizer.param_groups:
+        # What a step counts, and what it counts from (the second is NAdam's, the third ASGD's).
+        start = {"step": 0.0, "mu_product": 1.0, "eta": group["lr"]}
+        for parameter in set(group["params"]) & set(lacking):
+            for name in start.keys() & optimizer.state[parameter].keys():
+                optimizer.state[parameter][name].fill_(start[name])
     optimizer.zero_grad(set_to_none=True)
 
 
@@ -104,29 +178,8 @@ def _has_state(optimizer: torch.optim.Optimizer) -> bool:
 
 
 @torch.no_grad()
-def merge_buffers(model: torch.nn.Module) -> None:
-    """Average the float buffers over the ranks (BatchNorm statistics drift apart between synchronous steps)."""
-    floats = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
-    if floats:
-        flat = torch.cat([buffer.reshape(-1) for buffer in floats])
-        dist.all_reduce(flat)
-        flat.div_(dist.get_world_size())
-        offset = 0
-        for buffer in floats:
-            buffer.copy_(flat[offset : offset + buffer.numel()].view_as(buffer))
-            offset += buffer.numel()
-    merge_integer_buffers(model)
-
-
-@torch.no_grad()
 def merge_integer_buffers(model: torch.nn.Module) -> None:
     """Counters take the largest value of all ranks."""
     for buffer in model.buffers():
         if not buffer.is_floating_point() and buffer.dtype != torch.bool:
             dist.all_reduce(buffer, op=dist.ReduceOp.MAX)
-
-
-def is_finite(model: torch.nn.Module) -> bool:
-    """Are all parameters and float buffers finite?"""
-    tensors = [*model.parameters(), *(buffer for buffer in model.buffers() if buffer.is_floating_point())]
-    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)

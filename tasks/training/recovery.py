@@ -41,8 +41,8 @@ class Recovery:
         meet: Callable[[Tried], Met],
         samples: int,
         micro_batch: int,
-    ) -> tuple[float, int]:
-        """Returns the weight of the batch, and the micro-batch with which all ranks have gone through it.
+    ) -> tuple[Met, int]:
+        """Returns what the ranks then knew, and the micro-batch with which all of them have gone through the batch.
 
         `attempt` runs passes of these sizes over this rank's `samples` and returns their weight; `meet` tells the other
         ranks how it went; `discard` drops the gradients of an attempt that is to be repeated. An error that is not
@@ -56,7 +56,7 @@ class Recovery:
             met = meet(tried)
             proposals = [proposal for proposal in met.proposals if proposal is not None]
             if not proposals:
-                return met.weight, micro_batch
+                return met, micro_batch
             discard()
             restore()
             micro_batch = min(micro_batch, *proposals)  # less than theirs where this rank has measured it

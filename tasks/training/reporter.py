@@ -31,6 +31,7 @@ class Reporter:
         self.samples_before = 0
         self.since = clock()
         self.skipping_said = False
+        self.not_finite: set[int] = set()
         self.overflowed_steps = 0
         self.last_mode_choice: Decision | None = None
         self.b_ratio = 0.0
@@ -45,8 +46,21 @@ class Reporter:
             self.skipping_said = True
             message = f"{shared.skipped_steps} steps had no valid target in their samples and have changed nothing"
             self.journal.write("note", branch=self.job.branch, message=message)
+        if self.journal and not self.not_finite.issuperset(shared.not_finite):
+            self._tell_of_lost(progress, shared)
         if self.journal and self.clock() - self.shown_at >= PROGRESS_SECONDS:
             self._show(progress)
+
+    def _tell_of_lost(self, progress: Progress, shared: Shared) -> None:
+        """In asynchronous mode the merge goes on without them, and they go on with what it makes."""
+        assert self.journal is not None
+        new = sorted(set(shared.not_finite) - self.not_finite)
+        self.not_finite.update(new)
+        named = ", ".join(map(str, new))
+        message = f"{self.job.branch}: the weights of rank {named} were not finite in round {progress.rounds - 1}"
+        self.journal.write("warning", message=message)
+        found = ", ".join(map(str, sorted(self.not_finite)))
+        self.journal.write("tags", branch=self.job.branch, values={"not_finite_ranks": found})
 
     def shrunk(self, decision: Decision, calibrated_again: bool) -> None:
         """Memory has run out, or would have, and all ranks have taken smaller passes."""

@@ -23,6 +23,7 @@ def accumulate(
     weights: Sequence[float],
     denominator: float,
     passed: Callable[[float], None] | None = None,
+    last_pass: Callable[[], None] | None = None,
     casting: Casting = nullcontext,
 ) -> float:
     """Add to the gradients those of `sum(losses of the part) / denominator`. Returns that sum / denominator.
@@ -30,11 +31,13 @@ def accumulate(
     The part is run in passes of `sizes` samples. `loss` is a mean, and `weights` is what it divides by in each pass, so
     that the sum over passes (and over ranks) is the gradient of the whole batch's mean where `denominator` is the sum
     of all weights. A pass of weight 0 has nothing to give, and its mean is not a number: it isn't run. `passed` is
-    called with the weight of each pass that was. `casting` makes the context that a forward pass and its loss run in.
+    called with the weight of each pass that was, `last_pass` before the backward of the last one. `casting` makes the
+    context that a forward pass and its loss run in.
     """
     losses: list[torch.Tensor] = []
     counted = [weight for weight in weights if weight]
     start = 0
+    left = len(counted)
     with statistics.over(len(counted)):
         for size, weight in zip(sizes, weights, strict=True):
             stop = start + size
@@ -42,6 +45,9 @@ def accumulate(
                 with statistics.alone() if size == 1 else nullcontext():
                     with casting():
                         value = loss(model(features[start:stop]), labels[start:stop])
+                    left -= 1
+                    if not left and last_pass is not None:
+                        last_pass()
                     # The share is a Python float: dividing integer tensors would give it in single precision.
                     torch.autograd.backward(value * (weight / denominator))
                 losses.append(value.detach())

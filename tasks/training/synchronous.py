@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from tasks.decisions.update_mode import even_parts
-from tasks.training.trainee import Cursor, Trainee
+from tasks.decisions.round_plan import RoundPlan, parts_of_step
+from tasks.training.cursor import Cursor
+from tasks.training.trainee import Trainee
 
 
-def synchronous_round(trainee: Trainee, cursor: Cursor, steps: int, coefficient: float) -> int:
-    """`steps` steps on global batches in the epoch's order. Returns the samples that all ranks took together.
+def synchronous_round(trainee: Trainee, cursor: Cursor, plan: RoundPlan) -> int:
+    """Steps on global batches in the epoch's order, until the plan's are done or the time is over. Returns how many.
 
-    The parts of a batch differ by at most one sample; a rank without one takes part with weight 0.
+    Rank 0's time travels with the gradients, so that all ranks stop behind the same step. A rank whose part of a batch
+    is empty takes part with weight 0.
     """
-    taken = 0
-    for _ in range(steps):
-        samples = min(trainee.plan.batch_size, cursor.left)
-        parts = even_parts(samples, trainee.ranks)
-        start = cursor.position + sum(parts[: trainee.rank])
-        features, labels = trainee.load(cursor.epoch, start, start + parts[trainee.rank])
-        trainee.step(features, labels, samples, coefficient, together=True)
-        trainee.update.samples += samples
-        cursor.advance(samples)
-        trainee.source.release(cursor.epoch, cursor.position)
-        taken += samples
-    return taken
+    for step in range(plan.steps):
+        parts = parts_of_step(plan.parts, cursor.longest_batch(sum(plan.parts)))
+        first = sum(parts[: trainee.rank])
+        own = list(cursor.batches(first, first + parts[trainee.rank], max(1, parts[trainee.rank])))
+        # A batch is of one range, and so is a part of it.
+        start, stop = own[0] if own else (cursor.first_left, cursor.first_left)
+        features, labels = trainee.load(cursor.epoch, start, stop)
+        left_seconds = trainee.step(
+            features, labels, sum(parts), plan.coefficient, together=True, planned=plan.parts[trainee.rank]
+        )
+        trainee.update.samples += sum(parts)
+        cursor.advance(sum(parts))
+        trainee.source.release(cursor.epoch, cursor.first_left)
+        if left_seconds <= 0:
+            return step + 1
+    return plan.steps

@@ -18,8 +18,8 @@ class StepTimer:
     """Own compute time of one step, scaled to an equal part of the global batch; the median of the last five.
 
     The first step of a process is left out (lazy imports, kernels chosen at first use), and so are steps on less than
-    half a part, whose fixed costs would make the rank look slow. On CUDA the spans are taken between events, since the
-    host runs ahead of the device; on a CPU by the clock.
+    half of what was planned for them, whose fixed costs would make the rank look slow. On CUDA the spans are taken
+    between events, since the host runs ahead of the device; on a CPU by the clock.
     """
 
     def __init__(self, part: int, device: torch.device, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -28,12 +28,13 @@ class StepTimer:
         self.clock = clock
         self.first = True
         self.durations: deque[float] = deque(maxlen=REMEMBERED_STEPS)
-        self.spans: list[tuple[int, list[tuple[Moment, Moment]]]] = []
+        self.spans: list[tuple[int, bool, list[tuple[Moment, Moment]]]] = []
         self.open: Moment | None = None
 
-    def begin_step(self, samples: int) -> None:
-        """A step on `samples` samples starts, and its first span with it."""
-        self.spans.append((samples, []))
+    def begin_step(self, samples: int, planned: int | None = None) -> None:
+        """A step on `samples` samples starts, and its first span with it; `planned` were an equal part unless given."""
+        is_whole = samples * 2 >= (self.part if planned is None else planned)
+        self.spans.append((samples, is_whole, []))
         self.resume()
 
     def resume(self) -> None:
@@ -43,7 +44,7 @@ class StepTimer:
     def pause(self) -> None:
         """The rank's own work is done for now: what follows is waiting for others."""
         if self.open is not None:
-            self.spans[-1][1].append((self.open, self._moment()))
+            self.spans[-1][2].append((self.open, self._moment()))
             self.open = None
 
     def discard_step(self) -> None:
@@ -60,10 +61,10 @@ class StepTimer:
         """The duration of a planned part; None before there is a warmed-up step."""
         if self.spans and self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        for samples, spans in self.spans:
+        for samples, is_whole, spans in self.spans:
             if self.first:
                 self.first = False
-            elif samples * 2 >= self.part:
+            elif is_whole:
                 spent = sum(_between(start, end) for start, end in spans)
                 self.durations.append(max(LEAST_STEP_SECONDS, spent / samples * self.part))
         self.spans.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -29,28 +30,13 @@ from tasks.training.timing import StepTimer
 from tasks.training.update import Update, UpdateRule
 
 
-@dataclass
-class Cursor:
-    """Where training stands in the data: the next sample of the epoch's order that nobody has taken."""
-
-    samples_per_epoch: int
-    epoch: int = 0
-    position: int = 0
-
-    @property
-    def left(self) -> int:
-        return self.samples_per_epoch - self.position
-
-    def advance(self, samples: int) -> None:
-        """`samples` more are taken; at the end of an epoch the next one begins."""
-        self.position += samples
-        if self.position >= self.samples_per_epoch:
-            self.epoch, self.position = self.epoch + 1, 0
+def no_end() -> float:
+    return math.inf
 
 
 @dataclass
 class Tally:
-    """What a rank did since the last exchange.
+    """What a rank did since the last exchange, with `samples` of those that it has `taken`.
 
     `skipped_steps` had no valid target, `overflowed_steps` gradients that float16 can't hold, and `failures` are
     attempts of a step that ran out of memory on this rank. `expected_peak_bytes` made the plan too large for it by
@@ -64,6 +50,7 @@ class Tally:
     failures: int = 0
     expected_peak_bytes: int = 0
     noise: NoiseSums = field(default_factory=NoiseSums)
+    taken: int = 0
 
 
 @dataclass
@@ -72,7 +59,8 @@ class Trainee:
 
     `team` adds up the gradients of all ranks (None for a lone rank). `say` gets a line when memory has run out here.
     `micro_batch` is the plan's until then; the plan follows once the ranks have exchanged it.
-    `first_batch` runs the passes until it has measured some. `rule` says what is made of gradients.
+    `first_batch` runs the passes until it has measured some. `left_seconds` tells how much of the phase's time is left.
+    `rule` says what is made of gradients.
     """
 
     rank: int
@@ -89,6 +77,7 @@ class Trainee:
     say: Callable[[str], None]
     first_batch: MeasuredBatch | None = None
     rule: UpdateRule = field(default_factory=UpdateRule)
+    left_seconds: Callable[[], float] = no_end
     tally: Tally = field(default_factory=Tally)
     micro_batch: int = field(init=False)
     statistics: BatchStatistics = field(init=False)
@@ -140,15 +129,25 @@ class Trainee:
         return features.to(self.device), labels.to(self.device)
 
     def step(
-        self, features: torch.Tensor, labels: torch.Tensor, batch_samples: int, coefficient: float, together: bool
-    ) -> None:
+        self,
+        features: torch.Tensor,
+        labels: torch.Tensor,
+        batch_samples: int,
+        coefficient: float,
+        together: bool,
+        planned: int | None = None,
+    ) -> float:
         """One update from this rank's samples of a batch of `batch_samples`, in as many passes as the memory wants.
+
+        Returns the seconds that are left, of which all ranks know the same where they update together. `planned` is
+        this rank's part of a whole step.
 
         `together`: the batch is spread over all ranks, and the update is that of the whole batch on every rank. Else
         the step is this rank's own. Without a valid target anywhere in it nothing is updated. The timer sees this
         rank's work, not the waiting, and only of the attempt that went through.
         """
         own = len(labels)
+        self.tally.taken += own
         team = self.team if together else None
         loss, divisor, scale = 0.0, float(batch_samples), self.update.loss_scale
         watch = self.noise.next_step(team is not None)
@@ -156,7 +155,7 @@ class Trainee:
 
         def attempt(sizes: list[int]) -> float:
             nonlocal loss, divisor
-            self.timer.begin_step(own or 1)
+            self.timer.begin_step(own or 1, planned)
             self.optimizer.zero_grad(set_to_none=True)
             weights = denominators(self.loss, labels, sizes)
             # What other ranks hold is not known yet: their sum is corrected when they meet.
@@ -165,8 +164,8 @@ class Trainee:
             # The lone pass of a lone rank tells nothing of how passes differ.
             watched = nullcontext() if watch is None or (team is None and len(sizes) < 2) else watch.watched(scaled)
             with watched as see:
-                passes = features, labels, sizes, weights
-                loss = run_passes(self.model, self.statistics, self.loss, *passes, scaled, see, self.casting) / scale
+                passes = features, labels, sizes, weights, scaled, see, team.last_pass if team else None, self.casting
+                loss = run_passes(self.model, self.statistics, self.loss, *passes) / scale
             return sum(weights)
 
         def discard() -> None:
@@ -175,15 +174,17 @@ class Trainee:
 
         def meet(tried: Tried) -> Met:
             self.timer.pause()
-            return team.meet(tried, divisor) if team else meet_nobody(tried)
+            left = self.left_seconds()
+            return team.meet(tried, divisor, left) if team else meet_nobody(tried, left)
 
-        weight, self.micro_batch = self.recovery.run(attempt, discard, meet, own, self.micro_batch)
+        met, self.micro_batch = self.recovery.run(attempt, discard, meet, own, self.micro_batch)
         if self.first_batch is not None:
             self._take_measured(self.first_batch)
+        weight = met.weight
         if weight == 0:
             discard()
             self.tally.skipped_steps += team is None or team.rank == 0
-            return
+            return met.left_seconds
         reports = team is None or team.rank == 0
         self.timer.resume()
         self.update.unscale()
@@ -195,6 +196,7 @@ class Trainee:
         self.timer.pause()
         self.tally.loss_sum += loss * divisor / weight * batch_samples
         self.tally.samples += own
+        return met.left_seconds
 
     def _take_measured(self, first: MeasuredBatch) -> None:
         if first.refined is not None and first.refined.micro_batch < self.micro_batch:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
 from tasks.decisions.smaller_passes import plan_of
+from tasks.errors import RetrainingError
 from tasks.journal import Journal
 from tasks.parent_death import die_with, die_with_parent
 from tasks.record_files import read_record, write_record
@@ -21,25 +21,30 @@ from tasks.records import PhaseResult
 from tasks.storage.source import open_source
 from tasks.training.averaging import Team
 from tasks.training.batch_statistics import keep_statistics_to_a_rank
-from tasks.training.calibration import CALIBRATED_AGAIN, calibrate_for
-from tasks.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from tasks.training.checkpoint import digest_of, save_checkpoint
 from tasks.training.factories import build_loss, build_model, build_optimizer
 from tasks.training.first_batch import MeasuredBatch
 from tasks.training.gauges import gauge_of
 from tasks.training.host import this_host
 from tasks.training.job import LAUNCHER_PID, Job
-from tasks.training.loop import Ended, train
+from tasks.training.loop import train
+from tasks.training.patience import AT_FIRST_SECONDS
+from tasks.training.peers import Peers
+from tasks.training.planner import Ended
 from tasks.training.preprocessing import Preprocessing
 from tasks.training.progress import Progress
 from tasks.training.recovery import PeerOutOfMemoryError
 from tasks.training.reporter import Reporter
+from tasks.training.restoring import restore
+from tasks.training.rounds import RoundLog, read_rounds
+from tasks.training.seeds import draw_anew, seed_everything
 from tasks.training.stall_watch import StallWatch
 from tasks.training.timing import StepTimer
 from tasks.training.trainee import Trainee
 from tasks.training.update import rule_of
 
-# Far above the longest step and evaluation of a thin phase; a rank that is stopped is noticed after this long.
-GROUP_TIMEOUT = timedelta(minutes=5)
+# Until the first rounds have been seen (`tasks.training.patience`).
+START_TIMEOUT = timedelta(seconds=AT_FIRST_SECONDS)
 # Longer than the launcher takes to look at its workers.
 NOTICE_SECONDS = 2.0
 
@@ -51,11 +56,14 @@ def run_worker(job_file: str) -> None:
     job = read_record(Path(job_file), Job)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device = _device(job.device)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=GROUP_TIMEOUT)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=START_TIMEOUT)
+    peers = Peers()
     try:
         _run(job, rank, ranks, device)
     except RuntimeError as error:
         if ranks > 1 and _has_lost_a_peer(error):
+            if stopped := peers.stopped():
+                raise RetrainingError(stopped) from error
             # The launcher is to see the rank that died first, and not the one that only noticed.
             time.sleep(NOTICE_SECONDS)
         raise
@@ -74,9 +82,9 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
     model = build_model(job.params.model, job.source.schema).to(device)
     keep_statistics_to_a_rank(model)
     optimizer = build_optimizer(job.params.optimizer, model)
-    progress = _restore(job, model, optimizer, device, Journal(Path(job.journal)) if rank == 0 else None)
-    # Ranks hold the same weights now, and draw different numbers from here on (dropout).
-    torch.manual_seed(job.params.seed + 1000 * rank + progress.earlier_steps + progress.steps)
+    progress = restore(job, model, optimizer, device, ranks, Journal(Path(job.journal)) if rank == 0 else None)
+    # Ranks hold the same weights now.
+    draw_anew(job.params.seed, rank, progress.earlier_steps + progress.steps)
     timer = StepTimer(job.batch.part, device)
     journal = Journal(Path(job.journal))
     source = open_source(
@@ -84,7 +92,7 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
         rank,
         ranks,
         lambda message: journal.write("warning", message=message),
-        (progress.epoch, progress.position),
+        (progress.epoch, progress.cursor(0).first_left),
         this_host(),
     )
     stalls = StallWatch(journal, job.branch, job.source.manifest, source, progress.samples)
@@ -115,6 +123,7 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
             totals(progress, trainee)
             if rank == 0:
                 stalls.look(progress.samples)
+                progress.saved_at_clock_seconds = time.time()
                 save_checkpoint(
                     job.checkpoint, model, optimizer, progress.plain(), job.fingerprint, job.phase_fingerprint
                 )
@@ -122,22 +131,19 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
         if progress.steps == 0:
             # A training that diverges at once leaves the weights that it began with.
             save()
-        before = progress.steps, progress.samples
+        before = progress.steps
         reporter = Reporter(job, rank)
-        ended = train(job, trainee, progress, reporter, save)
+        log = RoundLog(job.rounds, progress.rounds) if rank == 0 else None
+        replay = None if job.replay is None else read_rounds(Path(job.replay))
+        ended = train(job, trainee, progress, reporter, save, log=log, replay=replay)
         totals(progress, trainee)
         _sum_totals(progress)
         if rank == 0:
             stalls.look(progress.samples)
-            write_record(job.result, result_of(job, progress, reporter, ended, ranks, device))
-        assert progress.steps >= before[0]
+            write_record(job.result, result_of(job, progress, reporter, ended, ranks, device, digest_of(model)))
+        assert progress.steps >= before
     finally:
         source.close()
-
-
-def seed_everything(seed: int) -> None:
-    torch.manual_seed(seed)
-    np.random.seed(seed)
 
 
 def _device(kind: str) -> torch.device:
@@ -148,39 +154,6 @@ def _device(kind: str) -> torch.device:
     return torch.device(kind)
 
 
-def _restore(
-    job: Job, model: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, journal: Journal | None
-) -> Progress:
-    """Where this phase goes on: from its own checkpoint, else from the earlier phase's, else from fresh weights."""
-    version = job.source.manifest.version
-    own = load_checkpoint(job.checkpoint, job.fingerprint, device) if job.checkpoint.exists() else None
-    changed = _what_changed(job, own) if job.checkpoint.exists() else None
-    if changed is not None and journal is not None:
-        message = f"{job.branch} starts anew: the checkpoint of an earlier start is of another {changed}"
-        journal.write("note", branch=job.branch, message=message)
-    if own is not None and changed is None:
-        model.load_state_dict(own.model)
-        optimizer.load_state_dict(own.optimizer)
-        return _calibrated(job, Progress.from_plain(own.progress), journal)
-    progress = Progress(left_seconds=job.duration_seconds, data_version=version)
-    if job.start_from is None:
-        return _calibrated(job, progress, journal)
-    earlier = load_checkpoint(Path(job.start_from), job.fingerprint, device)
-    if earlier is None:
-        raise RuntimeError(f"{job.start_from} is the checkpoint of another model or optimizer")
-    model.load_state_dict(earlier.model)
-    optimizer.load_state_dict(earlier.optimizer)
-    before = Progress.from_plain(earlier.progress)
-    progress.earlier_steps = before.earlier_steps + before.steps
-    progress.earlier_samples = before.earlier_samples + before.samples
-    progress.loss_scale = before.loss_scale
-    progress.slow_step_seconds, progress.slow_step_for = before.slow_step_seconds, before.slow_step_for
-    if before.data_version == version:
-        progress.best, progress.accuracy = before.best, before.accuracy
-        progress.epoch, progress.position = before.epoch, before.position
-    return _calibrated(job, progress, journal)
-
-
 def _first_batch(
     job: Job, progress: Progress, device: torch.device, say: Callable[[str], None]
 ) -> MeasuredBatch | None:
@@ -189,25 +162,6 @@ def _first_batch(
         return None
     found = gauge_of(device, job.params.batch.device_memory, job.batch.budget_bytes)
     return None if found is None else MeasuredBatch(job.batch, *found, say)
-
-
-def _what_changed(job: Job, own: Checkpoint | None) -> str | None:
-    """Why a phase can't go on with its own checkpoint; None where it can."""
-    if own is None:
-        return "model, optimizer or data schema (or it can't be read)"
-    if own.phase_fingerprint != job.phase_fingerprint:
-        return f"setting of this phase ({job.branch}, batch, cluster or gradient) or start"
-    if own.progress["data_version"] != job.source.manifest.version:
-        return "version of the data"
-    return None
-
-
-def _calibrated(job: Job, progress: Progress, journal: Journal | None) -> Progress:
-    """The progress with the passes that memory takes in this phase, and with the preset of a slow step."""
-    progress.micro_batch = min(progress.micro_batch or job.batch.micro_batch, job.batch.micro_batch)
-    if calibrate_for(job, progress) and journal is not None:
-        journal.write("note", branch=job.branch, message=CALIBRATED_AGAIN)
-    return progress
 
 
 def totals(progress: Progress, trainee: Trainee) -> None:
@@ -229,7 +183,13 @@ def _sum_totals(progress: Progress) -> None:
 
 
 def result_of(
-    job: Job, progress: Progress, reporter: Reporter, ended: Ended, ranks: int, device: torch.device
+    job: Job,
+    progress: Progress,
+    reporter: Reporter,
+    ended: Ended,
+    ranks: int,
+    device: torch.device,
+    weights: str,
 ) -> PhaseResult:
     """The phase as a record. On a CPU the peak memory is that of this process, code and libraries included."""
     if device.type == "cuda":
@@ -254,4 +214,5 @@ def result_of(
         bytes_from_nodes=progress.bytes_from_nodes,
         noise_scale=progress.noise_scale,
         stalled_by=progress.stalled_by,
+        weights=weights,
     )

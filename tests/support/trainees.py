@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,16 @@ import torch
 from torch import nn
 
 from tasks.decisions.batch_plan import part_of, part_sizes
+from tasks.decisions.round_plan import RoundPlan, local_batch, plan_synchronous
+from tasks.decisions.update_mode import share_samples
 from tasks.records import BatchPlan
 from tasks.storage.samples import Samples, StallCause
+from tasks.training.asynchronous import asynchronous_round
 from tasks.training.averaging import Team
+from tasks.training.cursor import Cursor
 from tasks.training.denominators import Loss
 from tasks.training.preprocessing import Preprocessing
+from tasks.training.synchronous import synchronous_round
 from tasks.training.timing import StepTimer
 from tasks.training.trainee import Trainee
 from tasks.training.update import UpdateRule
@@ -92,6 +99,21 @@ def trainee_of(
         (said if said is not None else []).append,
         rule=rule,
     )
+
+
+def take_steps(trainee: Trainee, cursor: Cursor, steps: int) -> int:
+    """Synchronous steps on batches in equal parts. Returns the samples of all ranks."""
+    plan = plan_synchronous(trainee.plan.batch_size, trainee.ranks, None, math.inf, steps, 1.0)
+    before = cursor.epoch * cursor.samples_per_epoch - cursor.left
+    assert synchronous_round(trainee, cursor, replace(plan, steps=steps)) == steps
+    return cursor.epoch * cursor.samples_per_epoch - cursor.left - before
+
+
+def take_window(trainee: Trainee, cursor: Cursor, quotas: list[int]) -> None:
+    """Local steps of an asynchronous window, without the merge behind it."""
+    batch = local_batch(trainee.plan.batch_size, trainee.ranks)
+    parts = share_samples(quotas, batch, cursor.left)
+    asynchronous_round(trainee, cursor, RoundPlan("asynchronous", 1.0, tuple(parts)))
 
 
 def state_of(trainee: Trainee) -> list[list[float]]:

@@ -16,13 +16,12 @@ from tasks.fetch_data import fetch_data
 from tasks.fit_batch import fit_batch
 from tasks.measure_dataset import measure_dataset
 from tasks.records import BatchPlan, FirstBatch, Run
+from tasks.training.cursor import Cursor
 from tasks.training.first_batch import MeasuredBatch
-from tasks.training.synchronous import synchronous_round
-from tasks.training.trainee import Cursor
 from tests.support.phases import events_of, params_of, train
 from tests.support.processes import run_ranks
 from tests.support.repositories import make_repository, run_in, tables
-from tests.support.trainees import plan_of, samples_of, trainee_of
+from tests.support.trainees import plan_of, samples_of, take_steps, trainee_of
 
 
 class Told:
@@ -44,7 +43,7 @@ def after_two_steps(rank: int, ranks: int, hungry: list[int]) -> tuple[int, int,
     excess = 125 if rank in hungry else 0
     readings = [0, gradients + 20 + excess, gradients + 40 + excess]
     trainee.first_batch = MeasuredBatch(plan, lambda: Told(readings), 700, lambda _: None)
-    synchronous_round(trainee, Cursor(90), 2, 1.0)
+    take_steps(trainee, Cursor(90), 2)
     weights = [parameter.tolist() for parameter in trainee.model.parameters()]
     return trainee.micro_batch, trainee.tally.expected_peak_bytes, weights
 
@@ -53,7 +52,7 @@ def after_two_steps(rank: int, ranks: int, hungry: list[int]) -> tuple[int, int,
 def test_ranks_that_measure_each_for_itself_have_the_gradient_of_the_whole_batch(hungry: list[int]) -> None:
     torch.manual_seed(7)
     alone = trainee_of(nn.Linear(5, 3), plan_of(45, 45), samples_of(90))
-    synchronous_round(alone, Cursor(90), 2, 1.0)
+    take_steps(alone, Cursor(90), 2)
     found = run_ranks(after_two_steps, 3, hungry)
     for rank, (micro_batch, expected, weights) in enumerate(found):
         assert (micro_batch, expected) == ((4, 825) if rank in hungry else (8, 0))

@@ -18,21 +18,20 @@ from tasks.fit_batch import fit_batch
 from tasks.measure_dataset import measure_dataset
 from tasks.records import Run
 from tasks.restage_data import restage_data
+from tasks.training.cursor import Cursor
 from tasks.training.exchange import Own, exchange
 from tasks.training.noise import WATCHED
-from tasks.training.synchronous import synchronous_round
-from tasks.training.trainee import Cursor
 from tests.support.phases import events_of, params_of, train
 from tests.support.processes import run_ranks
 from tests.support.repositories import make_repository, run_in, tables
-from tests.support.trainees import plan_of, samples_of, trainee_of
+from tests.support.trainees import plan_of, samples_of, take_steps, trainee_of
 
 
 def watched_by_a_rank(rank: int, ranks: int, batch: int, micro: int) -> NoiseSums:
     """The sums of all ranks after the step that is watched."""
     torch.manual_seed(7)
     trainee = trainee_of(nn.Linear(5, 3), plan_of(batch, micro, ranks), samples_of(10 * batch), rank, lr=0.0)
-    synchronous_round(trainee, Cursor(10 * batch), WATCHED + 1, 1.0)
+    take_steps(trainee, Cursor(10 * batch), WATCHED + 1)
     return exchange(Own(None, 0.0, 0.0, 0, True, 1, 0, 0, noise=trainee.tally.noise), rank, ranks).noise
 
 

@@ -10,16 +10,15 @@ from torch import nn
 
 from tasks.decisions.learning_rate import RateSchedule
 from tasks.decisions.loss_scale import FIRST_SCALE, LossScale
-from tasks.training.asynchronous import asynchronous_round
+from tasks.training.cursor import Cursor
 from tasks.training.exchange import Own
-from tasks.training.merge import Merger, is_finite
-from tasks.training.synchronous import synchronous_round
-from tasks.training.trainee import Cursor, Trainee
+from tasks.training.merge import Merger
+from tasks.training.trainee import Trainee
 from tasks.training.update import UpdateRule
 from tests.support.overflowing_model import Overflowing
 from tests.support.processes import run_ranks
 from tests.support.tight_memory import Tight, net
-from tests.support.trainees import plan_of, samples_of, state_of, trainee_of
+from tests.support.trainees import plan_of, samples_of, state_of, take_steps, take_window, trainee_of
 
 CLIPPED = UpdateRule(RateSchedule("cosine", 8, 40), clip_norm=0.05)
 
@@ -36,7 +35,7 @@ def linear(rank: int, ranks: int, micro: int, rule: UpdateRule) -> Trainee:
 def clipped_together(rank: int, ranks: int, rule: UpdateRule) -> list[float]:
     """The last batch has three samples, of which a fourth rank would hold none."""
     trainee = linear(rank, ranks, 2, rule)
-    synchronous_round(trainee, Cursor(23), 3, 1.0)
+    take_steps(trainee, Cursor(23), 3)
     return weights_of(trainee)
 
 
@@ -44,7 +43,7 @@ def clipped_together(rank: int, ranks: int, rule: UpdateRule) -> list[float]:
 def test_synchronous_ranks_clip_the_gradient_of_the_whole_batch_at_the_rate_of_the_moment(ranks: int) -> None:
     alone, unclipped = linear(0, 1, 10, CLIPPED), linear(0, 1, 10, UpdateRule(CLIPPED.schedule))
     for trainee in (alone, unclipped):
-        synchronous_round(trainee, Cursor(23), 3, 1.0)
+        take_steps(trainee, Cursor(23), 3)
     expected = torch.tensor(weights_of(alone), dtype=torch.float64)
     found = run_ranks(clipped_together, ranks, CLIPPED)
     assert all(weights == found[0] for weights in found)
@@ -56,7 +55,7 @@ def clipped_apart(rank: int, ranks: int) -> tuple[list[float], list[float]]:
     """A window in which this rank takes its own steps, and the same steps of a lone rank with plain clipping."""
     trainee = linear(rank, ranks, 2, UpdateRule(RateSchedule("linear", 0, 40), clip_norm=0.05))
     trainee.update.samples = 10
-    asynchronous_round(trainee, Cursor(23), [1, 2], 23, False, 1.0)
+    take_window(trainee, Cursor(23), [1, 2])
     torch.manual_seed(7)
     model = nn.Linear(5, 3).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * 0.75, momentum=0.9)
@@ -92,7 +91,7 @@ def overflowed_together(rank: int, ranks: int) -> dict[str, Any]:
     trainee = in_float16(rank, ranks, 2 if rank == 1 else 100)
     steps, cursor = [], Cursor(60)
     for _ in range(3):
-        synchronous_round(trainee, cursor, 1, 1.0)
+        take_steps(trainee, cursor, 1)
         steps.append((weights_of(trainee), trainee.update.loss_scale))
     momentum = trainee.optimizer.state[next(trainee.model.parameters())]["momentum_buffer"]
     return {
@@ -120,7 +119,8 @@ def overflowed_apart(rank: int, ranks: int) -> dict[str, Any]:
     merger = Merger(trainee.model, trainee.optimizer, rank, ranks)
     cursor = Cursor(60)
     start = weights_of(trainee)
-    asynchronous_round(trainee, cursor, [2] * ranks, 60, False, 1.0)
+    take_window(trainee, cursor, [2] * ranks)
+    cursor.advance(24)
     own, update, tally = weights_of(trainee), trainee.update, trainee.tally
     before_merge = update.loss_scale
     shared = merger.merge(
@@ -129,7 +129,7 @@ def overflowed_apart(rank: int, ranks: int) -> dict[str, Any]:
             9.0,
             tally.loss_sum,
             tally.samples,
-            is_finite(trainee.model),
+            merger.is_finite(),
             6,
             0,
             0,
@@ -139,7 +139,7 @@ def overflowed_apart(rank: int, ranks: int) -> dict[str, Any]:
     )
     agreed = update.agree(LossScale(), shared.loss_scale, 2, shared.overflowed_steps)
     merged = weights_of(trainee)
-    synchronous_round(trainee, cursor, 1, 1.0)  # across the switch
+    take_steps(trainee, cursor, 1)  # across the switch
     return {
         "moved": own != start,
         "before_merge": before_merge,
@@ -170,7 +170,7 @@ def retried(rank: int, ranks: int) -> bool:
         plan, samples = plan_of(24, micro, ranks), samples_of(50)
         trainee = trainee_of(net(tight), plan, samples, rank, rule=rule, dtype=torch.float32, momentum=0.9)
         torch.manual_seed(100 + rank)
-        synchronous_round(trainee, Cursor(50), 3, 1.0)
+        take_steps(trainee, Cursor(50), 3)
         found.append((state_of(trainee), trainee.update.loss_scale, trainee.update.samples, trainee.micro_batch))
     return found[0] == found[1]
 

@@ -11,15 +11,14 @@ import torch
 from torch import nn
 
 from tasks.errors import RetrainingError
-from tasks.training.asynchronous import asynchronous_round
+from tasks.training.cursor import Cursor
 from tasks.training.recovery import PeerOutOfMemoryError
-from tasks.training.synchronous import synchronous_round
-from tasks.training.trainee import Cursor, Trainee
+from tasks.training.trainee import Trainee
 from tests.support.phases import events_of, params_of, train
 from tests.support.processes import run_ranks
 from tests.support.repositories import make_repository, run_in, tables
 from tests.support.tight_memory import TEXT, Tight, net
-from tests.support.trainees import plan_of, samples_of, state_of, trainee_of
+from tests.support.trainees import plan_of, samples_of, state_of, take_steps, take_window, trainee_of
 
 ROOMY = Tight(10**9)
 
@@ -36,10 +35,10 @@ def after_an_epoch(rank: int, ranks: int, failing: list[int], tight: Tight, fina
     said: list[str] = []
     trainee = made(rank, ranks, tight if rank in failing else ROOMY, 8, said)
     begun = time.monotonic()
-    synchronous_round(trainee, Cursor(50), 3, 1.0)
+    take_steps(trainee, Cursor(50), 3)
     seconds = time.monotonic() - begun
     calm = made(rank, ranks, ROOMY, final, [])
-    synchronous_round(calm, Cursor(50), 3, 1.0)
+    take_steps(calm, Cursor(50), 3)
     return {
         "alike": state_of(trainee) == state_of(calm),
         "weights": [parameter.tolist() for parameter in trainee.model.parameters()],
@@ -74,9 +73,9 @@ def test_all_ranks_take_the_same_smaller_passes_and_end_as_without_the_failure(
 def last_pass_fails(rank: int, ranks: int) -> tuple[bool, int]:
     """Two passes of four samples, of which rank 1's last one fails in backward, when the others are done."""
     trainee = made(rank, ranks, Tight(3, "backward", times=1, spared=1) if rank == 1 else ROOMY, 4, [])
-    synchronous_round(trainee, Cursor(50), 2, 1.0)
+    take_steps(trainee, Cursor(50), 2)
     calm = made(rank, ranks, ROOMY, 3, [])
-    synchronous_round(calm, Cursor(50), 2, 1.0)
+    take_steps(calm, Cursor(50), 2)
     return state_of(trainee) == state_of(calm), trainee.micro_batch
 
 
@@ -86,9 +85,9 @@ def test_a_failure_in_the_last_pass_when_others_are_about_to_exchange_gradients(
 
 def after_a_window(rank: int, ranks: int) -> tuple[bool, int, int]:
     trainee = made(rank, ranks, Tight(3) if rank == 1 else ROOMY, 8, [])
-    asynchronous_round(trainee, Cursor(50), [1, 2, 1], 50, False, 1.0)
+    take_window(trainee, Cursor(50), [1, 2, 1])
     calm = made(rank, ranks, ROOMY, trainee.micro_batch, [])
-    asynchronous_round(calm, Cursor(50), [1, 2, 1], 50, False, 1.0)
+    take_window(calm, Cursor(50), [1, 2, 1])
     return state_of(trainee) == state_of(calm), trainee.micro_batch, trainee.tally.failures
 
 
@@ -99,7 +98,7 @@ def test_in_asynchronous_mode_a_rank_is_run_again_alone() -> None:
 def ended_with(rank: int, ranks: int) -> tuple[str, str]:
     trainee = made(rank, ranks, Tight(0) if rank == 1 else ROOMY, 8, [])
     try:
-        synchronous_round(trainee, Cursor(50), 1, 1.0)
+        take_steps(trainee, Cursor(50), 1)
     except (RetrainingError, PeerOutOfMemoryError) as error:
         return type(error).__name__, str(error)
     return "", ""
@@ -119,7 +118,7 @@ def after_masking(rank: int, ranks: int, masked: list[int], weights: list[float]
     loss = nn.CrossEntropyLoss(weight=None if weights is None else torch.tensor(weights, dtype=torch.float64))
     trainee = trainee_of(nn.Linear(5, 3), plan_of(5, 1, ranks), samples, rank, loss, weight_decay=0.1)
     before = [parameter.tolist() for parameter in trainee.model.parameters()]
-    synchronous_round(trainee, Cursor(5), 1, 1.0)
+    take_steps(trainee, Cursor(5), 1)
     after = [parameter.tolist() for parameter in trainee.model.parameters()]
     return {"unchanged": before == after, "after": after, "tally": trainee.tally}
 
@@ -135,7 +134,7 @@ def test_valid_targets_that_ranks_hold_unequally_give_the_step_of_the_whole_batc
     samples.labels[masked] = -100
     loss = nn.CrossEntropyLoss(weight=None if weights is None else torch.tensor(weights, dtype=torch.float64))
     one = trainee_of(nn.Linear(5, 3), plan_of(5, 5), samples, loss=loss, weight_decay=0.1)
-    synchronous_round(one, Cursor(5), 1, 1.0)
+    take_steps(one, Cursor(5), 1)
     found = run_ranks(after_masking, 2, masked, weights)
     for each in found:
         for parameter, values in zip(one.model.parameters(), each["after"], strict=True):

@@ -36,16 +36,17 @@ def own_part(rank: int, ranks: int, count: int) -> slice:
     return slice(rank * count // ranks, (rank + 1) * count // ranks)
 
 
-def shared_gradient(rank: int, ranks: int, count: int, micro: int, loss: Loss, chunk: int) -> tuple[int, list[float]]:
+def shared_gradient(rank: int, ranks: int, count: int, micro: int, loss: Loss, bucket: int) -> tuple[int, list[float]]:
     """This rank's samples, and the gradient that all ranks end with."""
     features, labels = samples(count)
     own = own_part(rank, ranks, count)
     model = net()
-    averaging.CHUNK_ELEMENTS = chunk
+    averaging.BUCKET_ELEMENTS = bucket
     team = Team(model, rank, ranks)
     sizes = part_sizes(own.stop - own.start, micro)
     weights = denominators(loss, labels[own], sizes)
-    accumulate(model, BatchStatistics(model), loss, features[own], labels[own], sizes, weights, count)
+    statistics = BatchStatistics(model)
+    accumulate(model, statistics, loss, features[own], labels[own], sizes, weights, count, last_pass=team.last_pass)
     team.meet(Tried(sum(weights)), count)
     grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     return sum(sizes), torch.cat([grad.flatten() for grad in grads]).tolist()
@@ -66,15 +67,15 @@ def test_the_shared_gradient_is_that_of_the_whole_batch(count: int, ranks: int, 
     model = net()
     torch.autograd.backward(loss(model(features), labels))
     expected = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
-    found = run_ranks(shared_gradient, ranks, count, 4, loss, averaging.CHUNK_ELEMENTS)
+    found = run_ranks(shared_gradient, ranks, count, 4, loss, averaging.BUCKET_ELEMENTS)
     assert [size for size, _ in found] == held
     for _, gradient in found:
         assert float((torch.tensor(gradient, dtype=torch.float64) - expected).norm() / expected.norm()) < 1e-12
 
 
-def test_gradients_that_go_in_several_chunks_are_those_that_go_in_one() -> None:
+def test_gradients_that_go_in_several_buckets_are_those_that_go_in_one() -> None:
     loss = nn.functional.cross_entropy
-    several, one = (run_ranks(shared_gradient, 3, 11, 4, loss, chunk) for chunk in (10, 1000))
+    several, one = (run_ranks(shared_gradient, 3, 11, 4, loss, bucket) for bucket in (10, 1000))
     assert several[0][1] == several[1][1] == several[2][1]
     assert several[0][1] == pytest.approx(one[0][1], rel=1e-12)
 

@@ -11,7 +11,7 @@ from torch import nn
 from tasks.decisions.noise_scale import NoiseSums
 from tasks.training.batch_statistics import keep_statistics_to_a_rank
 from tasks.training.exchange import Own, exchange, pack, trailer_length, unpack
-from tasks.training.merge import Merger, merge_buffers
+from tasks.training.merge import Merger, merged_tensors
 from tasks.training.step import inexact_layers
 from tasks.training.update import lowered_rate
 from tests.support.processes import run_ranks
@@ -91,14 +91,14 @@ def test_a_merge_is_the_mean_weighted_by_samples_and_all_ranks_are_equal_after_i
 def test_a_merge_tells_everybody_the_same_numbers() -> None:
     shared = run_ranks(merged_by_a_rank, 2, [30, 10], [True, True])[1]["shared"]
     assert (shared.durations_seconds, shared.left_seconds, shared.samples) == ((0.5, 1.5), 7.0, 40)
-    assert (shared.loss_sum, shared.finite_ranks) == (4.0, 2)
+    assert (shared.loss_sum, shared.not_finite) == (4.0, ())
     assert (shared.micro_batch, shared.skipped_steps, shared.failures) == (7, 1, 2)
 
 
 def test_a_rank_whose_weights_are_not_finite_is_left_out() -> None:
     found = run_ranks(merged_by_a_rank, 2, [30, 10], [False, True])
     assert found[0]["weight"] == found[1]["weight"] == [2.0, 2.0]
-    assert found[0]["shared"].finite_ranks == 1
+    assert found[0]["shared"].not_finite == (0,)
 
 
 def test_a_merge_without_any_sample_leaves_every_rank_as_it_is() -> None:
@@ -106,16 +106,65 @@ def test_a_merge_without_any_sample_leaves_every_rank_as_it_is() -> None:
     assert [each["weight"] for each in found] == [[1.0, 1.0], [2.0, 2.0]]
 
 
-def buffers_of_a_rank(rank: int, _ranks: int) -> tuple[list[float], int]:
+def merged_with_parts_that_ranks_do_not_use(rank: int, ranks: int) -> list[list[float]]:
+    """A model whose second half rank 1 alone has used, its third nobody, and of which the fourth is frozen."""
+    torch.manual_seed(0)
+    model = nn.ModuleList(nn.Linear(2, 1).double() for _ in range(4))
+    model[3].requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    hidden = torch.ones(1, 2, dtype=torch.float64)
+    torch.autograd.backward(sum(model[part](hidden).sum() for part in range(1 + rank)))
+    optimizer.step()
+    merger = Merger(model, optimizer, rank, ranks)
+    for _ in range(2):
+        merger.merge(Own(0.5, 7.0, 2.0, 10, True, 8, 0, 0))
+    return [flat(model.parameters()).tolist(), flat(merged_tensors(model, optimizer)).tolist()]
+
+
+def test_ranks_that_have_used_other_parts_of_a_model_can_merge() -> None:
+    first, second = run_ranks(merged_with_parts_that_ranks_do_not_use, 2)
+    assert first == second
+    torch.manual_seed(0)
+    start = flat(part for _ in range(4) for part in nn.Linear(2, 1).double().parameters())
+    moved = (torch.tensor(first[0]) - start).abs()
+    assert moved.tolist() == pytest.approx([0.1] * 3 + [0.05] * 3 + [0.0] * 6, abs=1e-6)
+
+
+def buffers_of_a_rank(rank: int, ranks: int) -> tuple[list[float], int]:
     model = WithBuffers()
+    merger = Merger(model, torch.optim.SGD(model.parameters()), rank, ranks)
     model.mean += float(rank)
     model.count += rank
-    merge_buffers(model)
+    merger.merge_buffers()
     return model.mean.tolist(), int(model.count)
 
 
 def test_float_buffers_are_averaged_and_counters_take_the_largest() -> None:
     assert run_ranks(buffers_of_a_rank, 3) == [([1.0, 1.0], 2)] * 3
+
+
+def left_alone_by_merges(rank: int, ranks: int) -> tuple[bool, bool, list[float], bool]:
+    """A mask with infinities, a table of thirds, and frozen weights; after many merges of very unequal weights."""
+    torch.manual_seed(0)
+    model = nn.BatchNorm1d(3)
+    model.add_module("frozen", nn.Linear(3, 3).requires_grad_(False))
+    model.register_buffer("mask", torch.tensor([0.0, -torch.inf, torch.nan]))
+    model.register_buffer("table", torch.arange(1, 8) / 3)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    merger = Merger(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, ranks)
+    is_finite = merger.is_finite()
+    for samples in range(1, 50):
+        model(torch.full((4, 3), float(rank)))
+        merger.merge(Own(0.5, 7.0, 2.0, samples * (rank * 6 + 1), merger.is_finite(), 8, 0, 0))
+        merger.merge_buffers()
+    after = model.state_dict()
+    names = ("frozen.weight", "frozen.bias", "table")
+    stays = all(torch.equal(before[name], after[name]) for name in names)
+    return is_finite, stays, after["mask"][:2].tolist(), bool((after["running_mean"] != before["running_mean"]).all())
+
+
+def test_what_nobody_trains_stays_as_it_is_and_may_hold_infinities() -> None:
+    assert run_ranks(left_alone_by_merges, 3) == [(True, True, [0.0, -torch.inf], True)] * 3
 
 
 def exchanged_by_a_rank(rank: int, ranks: int) -> Any:
@@ -130,14 +179,14 @@ def test_durations_are_not_known_before_every_rank_knows_its_own_and_time_is_ran
 
 def test_what_is_packed_and_summed_is_unpacked() -> None:
     first, second = (
-        Own(1.0, 5.0, 2.0, 3, True, 8, 1, 0, 70, NoiseSums(5, 4, 3, 2, 1), 1024.0, 2),
+        Own(1.0, 5.0, 2.0, 3, True, 8, 1, 0, 70, NoiseSums(5, 4, 3, 2, 1), loss_scale=1024.0, overflowed_steps=2),
         Own(4.0, 9.0, 1.0, 2, False, 6, 2, 3, loss_scale=2.0**-24, overflowed_steps=1),
     )
     summed = [a + b for a, b in zip(pack(first, 0, 2), pack(second, 1, 2), strict=True)]
     assert len(summed) == trailer_length(2)
     shared = unpack(summed, 2)
     assert (shared.durations_seconds, shared.left_seconds) == ((1.0, 4.0), 5.0)
-    assert (shared.loss_sum, shared.samples, shared.finite_ranks) == (3.0, 5, 1)
+    assert (shared.loss_sum, shared.samples, shared.not_finite) == (3.0, 5, (1,))
     assert (shared.micro_batch, shared.skipped_steps, shared.failures) == (6, 3, 3)
     assert shared.expected_peak_bytes == 70
     assert shared.noise == NoiseSums(5, 4, 3, 2, 1)

@@ -13,15 +13,14 @@ from torch import nn
 from tasks.decisions.batch_plan import plan_batch
 from tasks.decisions.first_batch import first_batch_of
 from tasks.records import FirstBatch
-from tasks.training.asynchronous import asynchronous_round
 from tasks.training.batch_statistics import BatchStatistics
+from tasks.training.cursor import Cursor
 from tasks.training.first_batch import MeasuredBatch
 from tasks.training.gauges import AllocatorGauge
 from tasks.training.memory import StepMemory
-from tasks.training.synchronous import synchronous_round
-from tasks.training.trainee import Cursor, Trainee
+from tasks.training.trainee import Trainee
 from tests.support.tight_memory import Tight, net
-from tests.support.trainees import plan_of, samples_of, state_of, trainee_of
+from tests.support.trainees import plan_of, samples_of, state_of, take_steps, take_window, trainee_of
 from tests.support.zoo import perceptron, rows
 
 Result = TypeVar("Result")
@@ -75,7 +74,7 @@ def made(
 
 
 def step(trainee: Trainee, count: int = 1) -> list[torch.Tensor]:
-    synchronous_round(trainee, Cursor(96), count, 1.0)
+    take_steps(trainee, Cursor(96), count)
     return [parameter.detach().clone() for parameter in trainee.model.parameters()]
 
 
@@ -159,7 +158,7 @@ def test_a_batch_of_too_few_samples_waits_for_the_next_one() -> None:
 
 def test_a_local_step_of_the_asynchronous_mode_measures_too() -> None:
     trainee, seen = made(100)
-    asynchronous_round(trainee, Cursor(96), [2], 96, False, 1.0)
+    take_window(trainee, Cursor(96), [2])
     assert seen == [2, 2, 4, 8, 8, 8, 8, 8, 8, 8]
 
 

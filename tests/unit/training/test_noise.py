@@ -10,13 +10,12 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tasks.decisions.noise_scale import NoiseSums
-from tasks.training.asynchronous import asynchronous_round
+from tasks.training.cursor import Cursor
 from tasks.training.denominators import Loss
 from tasks.training.noise import WATCHED, WATCHED_STEPS, GradientNoise
-from tasks.training.synchronous import synchronous_round
-from tasks.training.trainee import Cursor, Trainee
+from tasks.training.trainee import Trainee
 from tests.support.tight_memory import Tight, net
-from tests.support.trainees import plan_of, samples_of, trainee_of
+from tests.support.trainees import plan_of, samples_of, take_steps, take_window, trainee_of
 
 cross_entropy = nn.functional.cross_entropy
 
@@ -45,9 +44,9 @@ def by_definition(sizes: list[int], gradients: list[torch.Tensor]) -> NoiseSums:
 def second_step(trainee: Trainee) -> NoiseSums:
     """The sums of the step that is watched."""
     cursor = Cursor(trainee.source.samples_per_epoch)
-    synchronous_round(trainee, cursor, WATCHED, 1.0)
+    take_steps(trainee, cursor, WATCHED)
     assert trainee.tally.noise == NoiseSums()
-    synchronous_round(trainee, cursor, 1, 1.0)
+    take_steps(trainee, cursor, 1)
     return trainee.tally.noise
 
 
@@ -86,7 +85,7 @@ def test_a_step_in_one_pass_tells_nothing() -> None:
 def test_one_step_in_ten_is_watched_and_no_hook_is_left() -> None:
     trainee = linear()
     cursor = Cursor(120)
-    synchronous_round(trainee, cursor, 2 * WATCHED_STEPS, 1.0)
+    take_steps(trainee, cursor, 2 * WATCHED_STEPS)
     assert trainee.tally.noise.steps == 2
     assert not any(parameter._backward_hooks for parameter in trainee.model.parameters())
 
@@ -105,7 +104,7 @@ def test_watching_changes_no_weight() -> None:
     for trainee in (with_it, without):
         for group in trainee.optimizer.param_groups:
             group["lr"] = 0.1
-        synchronous_round(trainee, Cursor(120), 3, 1.0)
+        take_steps(trainee, Cursor(120), 3)
     assert with_it.tally.noise.steps == 1
     for one, other in zip(with_it.model.parameters(), without.model.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -113,7 +112,7 @@ def test_watching_changes_no_weight() -> None:
 
 def test_a_local_step_of_the_asynchronous_mode_counts_too() -> None:
     trainee = linear(batch=12, micro=5)
-    asynchronous_round(trainee, Cursor(120), [WATCHED + 1], 120, False, 1.0)
+    take_window(trainee, Cursor(120), [WATCHED + 1])
     passes = [gradient(trainee, *span) for span in ((12, 16), (16, 20), (20, 24))]
     assert trainee.tally.noise == pytest.approx(by_definition([4, 4, 4], passes), rel=1e-12)
 

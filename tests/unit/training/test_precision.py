@@ -10,14 +10,14 @@ from tasks.config import Cluster, Model, Params
 from tasks.errors import ParameterError
 from tasks.training.accuracy import accuracy
 from tasks.training.check_model import try_precision
+from tasks.training.cursor import Cursor
 from tasks.training.precision import PrecisionName, casting, check_precision, fault_of
 from tasks.training.speed import Trial, run
-from tasks.training.synchronous import synchronous_round
-from tasks.training.trainee import Cursor, Trainee
+from tasks.training.trainee import Trainee
 from tasks.training.update import UpdateRule
 from tests.support.factories import FormatSeen
 from tests.support.schemas import images
-from tests.support.trainees import CPU, plan_of, samples_of, trainee_of
+from tests.support.trainees import CPU, plan_of, samples_of, take_steps, trainee_of
 
 HALVES: tuple[PrecisionName, ...] = ("bfloat16", "float16")
 FORMATS: dict[PrecisionName, torch.dtype] = {
@@ -44,7 +44,7 @@ def trained(precision: PrecisionName, micro: int = 4, steps: int = 5) -> tuple[T
     model = Watched()
     rule = UpdateRule(precision=precision)
     trainee = trainee_of(model, plan_of(16, micro), samples_of(80), rule=rule, dtype=torch.float32, momentum=0.9)
-    synchronous_round(trainee, Cursor(80), steps, 1.0)
+    take_steps(trainee, Cursor(80), steps)
     return trainee, model
 
 

@@ -12,12 +12,11 @@ import torch
 from torch import nn
 
 from tasks.errors import RetrainingError
-from tasks.training.asynchronous import asynchronous_round
+from tasks.training.cursor import Cursor
 from tasks.training.recovery import Recovery
-from tasks.training.synchronous import synchronous_round
-from tasks.training.trainee import Cursor, Trainee
+from tasks.training.trainee import Trainee
 from tests.support.tight_memory import TEXT, Tight, Trap, net
-from tests.support.trainees import CPU, plan_of, samples_of, state_of, trainee_of
+from tests.support.trainees import CPU, plan_of, samples_of, state_of, take_steps, take_window, trainee_of
 
 
 def made(tight: Tight, said: list[str] | None = None, batch: int = 16, micro: int = 16, samples: int = 48) -> Trainee:
@@ -39,9 +38,9 @@ def test_the_state_is_that_of_a_run_without_the_failure(
 ) -> None:
     """Weights, momentum, BatchNorm's statistics and random numbers, to the bit; in the first pass and in the last."""
     tight = made(Tight(6, where, times, spared), micro=micro)
-    synchronous_round(tight, Cursor(48), 3, 1.0)
+    take_steps(tight, Cursor(48), 3)
     calm = made(ROOMY, micro=final)
-    synchronous_round(calm, Cursor(48), 3, 1.0)
+    take_steps(calm, Cursor(48), 3)
     assert tight.micro_batch == final
     assert tight.tally.failures > 0
     assert state_of(tight) == state_of(calm)
@@ -50,42 +49,42 @@ def test_the_state_is_that_of_a_run_without_the_failure(
 def test_a_later_step_fails_and_those_before_it_are_kept() -> None:
     tight = made(Tight(12, times=1, spared=1))
     cursor = Cursor(48)
-    synchronous_round(tight, cursor, 1, 1.0)
+    take_steps(tight, cursor, 1)
     assert tight.micro_batch == 16
-    synchronous_round(tight, cursor, 2, 1.0)
+    take_steps(tight, cursor, 2)
     calm, calm_cursor = made(ROOMY), Cursor(48)
-    synchronous_round(calm, calm_cursor, 1, 1.0)
+    take_steps(calm, calm_cursor, 1)
     calm.micro_batch = 12
-    synchronous_round(calm, calm_cursor, 2, 1.0)
+    take_steps(calm, calm_cursor, 2)
     assert tight.micro_batch == 12
     assert state_of(tight) == state_of(calm)
 
 
 def test_a_local_step_of_the_asynchronous_mode_is_run_again_likewise() -> None:
     tight = made(Tight(6, "backward"))
-    asynchronous_round(tight, Cursor(48), [3], 48, False, 1.0)
+    take_window(tight, Cursor(48), [3])
     calm = made(ROOMY, micro=4)
-    asynchronous_round(calm, Cursor(48), [3], 48, False, 1.0)
+    take_window(calm, Cursor(48), [3])
     assert tight.micro_batch == 4
     assert state_of(tight) == state_of(calm)
 
 
 def test_the_size_that_is_chosen_was_really_tried_and_the_tries_are_few() -> None:
     tight = made(Tight(6), batch=32, micro=32)
-    synchronous_round(tight, Cursor(48), 1, 1.0)
+    take_steps(tight, Cursor(48), 1)
     assert tight.micro_batch <= 6
     assert tight.tally.failures <= 4
 
 
 def test_what_failed_is_said_with_its_bytes() -> None:
     said: list[str] = []
-    synchronous_round(made(Tight(12, times=1), said), Cursor(48), 1, 1.0)
+    take_steps(made(Tight(12, times=1), said), Cursor(48), 1)
     assert said == [f"out of memory in passes of up to 16 samples, the step is run again: {TEXT}"]
 
 
 def test_only_the_attempt_that_went_through_is_timed() -> None:
     trainee = made(Tight(6))
-    synchronous_round(trainee, Cursor(48), 1, 1.0)
+    take_steps(trainee, Cursor(48), 1)
     assert len(trainee.timer.spans) == 1
 
 
@@ -93,7 +92,7 @@ def test_an_error_about_something_else_goes_up_after_one_attempt() -> None:
     trainee = made(Tight(6, error=RuntimeError), micro=8)
     trap_of(trainee).tight.error = ShapeError
     with pytest.raises(ShapeError):
-        synchronous_round(trainee, Cursor(48), 1, 1.0)
+        take_steps(trainee, Cursor(48), 1)
     assert trap_of(trainee).attempts == 1
     assert trainee.tally.failures == 0
 
@@ -106,7 +105,7 @@ class ShapeError(RuntimeError):
 def test_no_memory_for_a_single_sample_is_one_line_after_a_bounded_number_of_tries() -> None:
     trainee = made(Tight(0))
     with pytest.raises(RetrainingError, match=f"no memory for a single sample: {TEXT}") as caught:
-        synchronous_round(trainee, Cursor(48), 1, 1.0)
+        take_steps(trainee, Cursor(48), 1)
     assert "\n" not in str(caught.value)
     assert trainee.tally.failures <= 6
 
@@ -116,7 +115,7 @@ def test_a_parameter_that_is_not_used_has_no_gradient_after_a_failure_either() -
     model = net(Tight(6))
     model.register_parameter("unused", nn.Parameter(torch.ones(2)))
     trainee = trainee_of(model, plan_of(16, 16), samples_of(16), weight_decay=0.1)
-    synchronous_round(trainee, Cursor(16), 1, 1.0)
+    take_steps(trainee, Cursor(16), 1)
     unused = dict(trainee.model.named_parameters())["1.unused"]
     assert unused.grad is None
     assert unused.tolist() == [1.0, 1.0]
@@ -171,9 +170,9 @@ def test_an_epoch_of_37_samples_in_batches_of_16_is_three_steps_and_the_third_is
     samples = samples_of(37)
     trainee = trainee_of(nn.Linear(5, 3), plan_of(16, 4), samples)
     cursor = Cursor(37)
-    assert synchronous_round(trainee, cursor, 2, 1.0) == 32
+    assert take_steps(trainee, cursor, 2) == 32
     twin = deepcopy(trainee.model)
-    assert synchronous_round(trainee, cursor, 1, 1.0) == 5
+    assert take_steps(trainee, cursor, 1) == 5
     assert (cursor.epoch, cursor.position) == (1, 0)
     features, labels = trainee.load(0, 32, 37)
     torch.autograd.backward(nn.functional.cross_entropy(twin(features), labels))
@@ -188,7 +187,7 @@ def test_a_step_without_a_valid_target_changes_nothing_and_is_counted() -> None:
     samples.labels[:] = -100
     trainee = trainee_of(net(ROOMY), plan_of(16, 4), samples, momentum=0.9, weight_decay=0.1)
     before = state_of(trainee)
-    synchronous_round(trainee, Cursor(16), 2, 1.0)
+    take_steps(trainee, Cursor(16), 2)
     assert state_of(trainee) == before
     assert (trainee.tally.skipped_steps, trainee.tally.samples) == (2, 0)
     assert trainee.timer.seconds() is None

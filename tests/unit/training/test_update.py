@@ -10,12 +10,12 @@ from torch import nn
 
 from tasks.decisions.learning_rate import RateSchedule
 from tasks.decisions.loss_scale import FIRST_SCALE, LossScale
-from tasks.training.asynchronous import asynchronous_round
+from tasks.decisions.round_plan import RoundPlan
+from tasks.training.cursor import Cursor
 from tasks.training.synchronous import synchronous_round
-from tasks.training.trainee import Cursor
 from tasks.training.update import Update, UpdateRule, clip
 from tests.support.tight_memory import Tight, net
-from tests.support.trainees import CPU, Wide, plan_of, samples_of, state_of, trainee_of
+from tests.support.trainees import CPU, Wide, plan_of, samples_of, state_of, take_steps, take_window, trainee_of
 
 CLIPPED = UpdateRule(clip_norm=0.05)
 
@@ -46,7 +46,7 @@ def test_a_batch_in_several_passes_is_clipped_as_a_whole(micro: int) -> None:
     expected, unclipped = (clipped_by_torch(batches, 23, norm) for norm in (CLIPPED.clip_norm, None))
     torch.manual_seed(7)
     trainee = trainee_of(nn.Linear(5, 3), plan_of(10, micro), samples_of(23), rule=CLIPPED, momentum=0.9)
-    synchronous_round(trainee, Cursor(23), 3, 1.0)
+    take_steps(trainee, Cursor(23), 3)
     assert float((weights_of(trainee.model) - expected).norm() / expected.norm()) < 1e-12
     assert float((unclipped - expected).norm()) > 1e-2
 
@@ -56,7 +56,7 @@ def test_a_step_that_ran_out_of_memory_is_clipped_once() -> None:
     for tight, micro in ((Tight(6, "backward"), 16), (Tight(10**9), 4)):
         torch.manual_seed(7)
         trainee = trainee_of(net(tight), plan_of(16, micro), samples_of(48), rule=CLIPPED, momentum=0.9)
-        synchronous_round(trainee, Cursor(48), 3, 1.0)
+        take_steps(trainee, Cursor(48), 3)
         found.append(state_of(trainee))
     assert found[0] == found[1]
 
@@ -90,7 +90,7 @@ def rates_of(rounds: Any, schedule: RateSchedule) -> list[float]:
 def test_the_rate_follows_the_samples_from_step_to_step_and_is_put_back() -> None:
     def rounds(trainee: Any) -> None:
         trainee.update.samples = 2
-        synchronous_round(trainee, Cursor(20), 4, 0.5)
+        synchronous_round(trainee, Cursor(20), RoundPlan("synchronous", 0.5, (4,), 4))
 
     found = rates_of(rounds, RateSchedule("linear", 8, 18))
     assert found == pytest.approx([0.05 * factor for factor in (2 / 8, 6 / 8, 0.8, 0.4)], rel=1e-12)
@@ -99,7 +99,7 @@ def test_the_rate_follows_the_samples_from_step_to_step_and_is_put_back() -> Non
 def test_local_steps_of_a_window_have_the_rate_at_its_beginning() -> None:
     def rounds(trainee: Any) -> None:
         trainee.update.samples = 10
-        asynchronous_round(trainee, Cursor(20), [3], 20, False, 1.0)
+        take_window(trainee, Cursor(20), [3])
 
     assert rates_of(rounds, RateSchedule("linear", 0, 20)) == pytest.approx([0.05] * 3, rel=1e-12)
 
