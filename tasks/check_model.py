@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from tasks.config import Params
 from tasks.records import Measurement, Run
-from tasks.training.check_model import try_model
+from tasks.training.check_model import try_model, try_precision
 from tasks.training.device import choose_device
+from tasks.training.precision import check_precision
 
 
 def check_model(params: Params, run: Run, measurement: Measurement) -> None:
-    """Raises `ParameterError` for a refused factory, a device that isn't there, or a model that takes no sample."""
+    """Raises `ParameterError` for a refused factory, a device or precision that isn't there, or a model that takes no
+    sample."""
     del run  # a step takes it like every other
-    choose_device(params.cluster.device)
+    device = choose_device(params.cluster.device)
+    check_precision(params.cluster.precision, device)
     try_model(params, measurement.schema)
+    try_precision(params, measurement.schema, device)

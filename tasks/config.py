@@ -135,9 +135,28 @@ class Model(Section):
 
 
 class Optimizer(Section):
+    """The optimizer, and how its learning rate goes with the samples that all workers have taken."""
+
     name: str = "sgd"
     learning_rate: Positive = 0.01
     arguments: dict[str, Any] = {}
+    clip_norm: Positive | None = None
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_samples: Annotated[int, Field(ge=0)] = 0
+    horizon_samples: Annotated[int, Field(ge=1)] | None = None
+    final_factor: Closed = 0.0
+
+    @model_validator(mode="after")
+    def _has_a_horizon_if_it_ends_anywhere(self) -> Self:
+        horizon, name = self.horizon_samples, self.schedule
+        if name == "constant" and horizon is not None:
+            raise ValueError(f"horizon_samples = {horizon} must be null with schedule = {name!r}, which has no end")
+        if name != "constant" and (horizon is None or horizon <= self.warmup_samples):
+            raise ValueError(
+                f"horizon_samples = {horizon} must be a number above warmup_samples = {self.warmup_samples} "
+                f"with schedule = {name!r}"
+            )
+        return self
 
 
 class Batch(Section):
@@ -166,6 +185,7 @@ class Cluster(Section):
     """The accelerators, and when their updates are synchronous."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
     workers: Steps = 2
     max_restarts: Annotated[int, Field(ge=0)] = 1
     update_mode: Literal["auto", "synchronous", "asynchronous"] = "auto"

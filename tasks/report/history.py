@@ -12,7 +12,7 @@ from tasks.record_files import write_atomically
 SHOWN = ("accuracy", "loss", "b_ratio", "gradient_coefficient")
 COLUMNS = (
     "accuracy", "loss", "samples_per_second", "step_seconds_max", "b_ratio", "delta_b", "coef_accuracy",
-    "coef_duration", "coef_delta_b", "gradient_coefficient",
+    "coef_duration", "coef_delta_b", "gradient_coefficient", "learning_rate",
 )  # fmt: skip
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 from tasks.training.job import Job
 from tasks.training.progress import Progress
 
-CALIBRATED_AGAIN = "slow_step is calibrated again: the batch plan, the device kind or the model has changed"
+CALIBRATED_AGAIN = (
+    "slow_step is calibrated again: the batch plan, the device kind, the precision or the model has changed"
+)
 
 
 def calibrate_for(job: Job, progress: Progress) -> bool:
-    """Set the preset of a slow step: as configured, or as calibrated once for this plan, device kind and model.
+    """Set the preset of a slow step: as configured, or as calibrated once for what a step does.
 
-    Returns whether an earlier calibration no longer counts.
+    That is this plan, device kind, precision and model. Returns whether an earlier calibration no longer counts.
     """
     setting = job.params.cluster.slow_step
-    measured_for = f"{job.batch.part}/{progress.micro_batch}/{job.device}/{job.fingerprint}"
+    measured_for = (
+        f"{job.batch.part}/{progress.micro_batch}/{job.device}/{job.params.cluster.precision}/{job.fingerprint}"
+    )
     outdated = False
     if setting != "auto":
         progress.slow_step_seconds = setting

@@ -8,6 +8,7 @@ from tasks.config import Params
 from tasks.errors import ParameterError
 from tasks.records import Schema
 from tasks.training.factories import build_loss, build_model, build_optimizer, check_metric, in_one_line
+from tasks.training.precision import PrecisionName, casting
 
 
 def try_model(params: Params, schema: Schema) -> None:
@@ -59,3 +60,29 @@ def try_model(params: Params, schema: Schema) -> None:
         raise ParameterError([f"model.factory: {name!r} gives outputs that no gradient flows back from"])
     if not value.requires_grad:
         raise ParameterError([f"model.loss: {params.model.loss!r} returns a number that no gradient flows back from"])
+
+
+def try_precision(params: Params, schema: Schema, device_type: str) -> None:
+    """Run one small step in the precision that is asked for. Raises `ParameterError` with one line.
+
+    It runs on the CPU, as all of this does. There float16 has fewer operations than on other devices, for which
+    bfloat16 stands in: what fails for its mixture of formats fails with either.
+    """
+    precision = params.cluster.precision
+    if precision == "float32":
+        return
+    loss, samples = build_loss(params.model), 2
+    stand_in: PrecisionName = precision if device_type == "cpu" else "bfloat16"
+    with torch.random.fork_rng(devices=[]):
+        model = build_model(params.model, schema)
+        try:
+            with casting(stand_in, "cpu")():
+                value = loss(model(torch.zeros(samples, *schema.input_shape)), torch.zeros(samples, dtype=torch.int64))
+            torch.autograd.backward(value)
+        except (Exception, SystemExit) as error:  # a user's model may raise anything; it is said in one line
+            raise ParameterError(
+                [
+                    f"cluster.precision: a step of {params.model.factory!r} with {params.model.loss!r} fails in "
+                    f"{precision}: {in_one_line(error)}"
+                ]
+            ) from error

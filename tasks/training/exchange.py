@@ -20,7 +20,7 @@ class Own:
     takes; `skipped_steps` had no valid target, and `failures` are attempts that ran out of memory.
     `expected_peak_bytes` made the plan too large for this rank by measurement (0: it isn't). `noise` tells of the
     gradients of steps that were watched. `save_seconds` is how long the last checkpoint took, and counts for rank 0
-    only.
+    only. `loss_scale` is this rank's, and `overflowed_steps` are those that it skipped for their gradients.
     """
 
     step_seconds: float | None
@@ -35,6 +35,8 @@ class Own:
     noise: NoiseSums = field(default_factory=NoiseSums)
     taken: int = 0
     save_seconds: float = 0.0
+    loss_scale: float = 1.0
+    overflowed_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Shared:
     """The same numbers on every rank. `durations_seconds` is None until every rank has a warmed-up step.
 
     `taken` are the samples that each rank has used up, and `not_finite` the ranks whose parameters aren't.
-    `micro_batch` is the smallest of all ranks, `expected_peak_bytes` the largest, the rest are sums.
+    `micro_batch` and `loss_scale` are the smallest of all ranks, `expected_peak_bytes` the largest, the rest are sums.
     """
 
     durations_seconds: tuple[float, ...] | None
@@ -57,10 +59,12 @@ class Shared:
     noise: NoiseSums = field(default_factory=NoiseSums)
     taken: tuple[int, ...] = ()
     save_seconds: float = 0.0
+    loss_scale: float = 1.0
+    overflowed_steps: int = 0
 
 
 # Where numbers can't be added each rank has a slot; the others are rank 0's own, or sums.
-_SLOTS, _NUMBERS = 5, 6
+_SLOTS, _NUMBERS = 6, 7
 
 
 def trailer_length(ranks: int) -> int:
@@ -69,31 +73,41 @@ def trailer_length(ranks: int) -> int:
 
 def pack(own: Own, rank: int, ranks: int) -> list[float]:
     """One rank's numbers, so that the sum over ranks holds everybody's."""
-    mine = (own.step_seconds or 0.0, own.micro_batch, own.expected_peak_bytes, own.taken, not own.finite)
+    mine = (
+        own.step_seconds or 0.0,
+        own.micro_batch,
+        own.expected_peak_bytes,
+        own.taken,
+        not own.finite,
+        own.loss_scale,
+    )
     slots = [float(value) if each == rank else 0.0 for value in mine for each in range(ranks)]
     of_rank_0 = [own.left_seconds, own.save_seconds] if rank == 0 else [0.0, 0.0]
-    counts = [float(count) for count in (own.samples, own.skipped_steps, own.failures)]
+    counts = [float(count) for count in (own.samples, own.skipped_steps, own.failures, own.overflowed_steps)]
     return [*slots, *of_rank_0, own.loss_sum, *counts, *own.noise]
 
 
 def unpack(summed: Sequence[float], ranks: int) -> Shared:
     """The numbers of all ranks from the sum of their trailers."""
     slots = [tuple(summed[first : first + ranks]) for first in range(0, _SLOTS * ranks, ranks)]
-    durations, micro_batches, peaks, taken, not_finite = slots
-    left, save, loss_sum, samples, skipped, failures = summed[_SLOTS * ranks : _SLOTS * ranks + _NUMBERS]
+    durations, micro_batches, peaks, taken, not_finite, scales = slots
+    left, save, loss_sum, *counts = summed[_SLOTS * ranks : _SLOTS * ranks + _NUMBERS]
+    samples, skipped, failures, overflowed = map(round, counts)
     return Shared(
         durations if all(duration > 0 for duration in durations) else None,
         left,
         loss_sum,
-        round(samples),
+        samples,
         tuple(rank for rank, is_not in enumerate(not_finite) if is_not),
         round(min(micro_batches)),
-        round(skipped),
-        round(failures),
+        skipped,
+        failures,
         round(max(peaks)),
         NoiseSums(*summed[_SLOTS * ranks + _NUMBERS :]),
         tuple(round(count) for count in taken),
         save,
+        min(scales),
+        overflowed,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -14,6 +15,7 @@ from tasks.records import BatchPlan
 from tasks.training.batch_statistics import BatchStatistics
 from tasks.training.denominators import Loss, denominators
 from tasks.training.gauges import Gauge
+from tasks.training.precision import Casting
 from tasks.training.step import accumulate
 
 
@@ -47,6 +49,7 @@ class MeasuredBatch:
         denominator: float,
         passed: Callable[[float], None] | None = None,
         last_pass: Callable[[], None] | None = None,
+        casting: Casting = nullcontext,
     ) -> float:
         """What `accumulate` does with these arguments, in other passes where they are not too few samples to measure.
 
@@ -60,7 +63,8 @@ class MeasuredBatch:
             if self.refined and sizes and max(sizes) > self.refined.rest:
                 sizes = part_sizes(own, self.refined.rest)
                 weights = denominators(loss, labels, sizes)
-            return accumulate(model, statistics, loss, features, labels, sizes, weights, denominator, passed, last_pass)
+            passes = sizes, weights, denominator, passed, last_pass, casting
+            return accumulate(model, statistics, loss, features, labels, *passes)
         self.begun = True
         done = 0
 
@@ -70,7 +74,16 @@ class MeasuredBatch:
             done += size
             (weight,) = denominators(loss, labels[part], [size])
             return accumulate(
-                model, statistics, loss, features[part], labels[part], [size], [weight], denominator, passed
+                model,
+                statistics,
+                loss,
+                features[part],
+                labels[part],
+                [size],
+                [weight],
+                denominator,
+                passed,
+                casting=casting,
             )
 
         small = (first.samples, first.samples, 2 * first.samples)

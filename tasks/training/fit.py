@@ -74,4 +74,5 @@ def step_memory(
 
     with torch.random.fork_rng(devices=[]):
         inexact = inexact_layers(build()[0])
-    return StepMemory(build, build_loss(params.model), partial(made_up_samples, schema), part, workers, device), inexact
+    make_batch, precision = partial(made_up_samples, schema), params.cluster.precision
+    return StepMemory(build, build_loss(params.model), make_batch, part, workers, device, precision), inexact

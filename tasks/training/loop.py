@@ -86,6 +86,7 @@ def train(
             before = "checkpoint"
         plan = planner.next(progress, shared, runner.cursor)
         micro_batch = progress.micro_batch
+        trainee.update.samples = progress.earlier_samples + progress.samples
         with patience.over("round", runner.cursor.epoch):
             steps, shared = runner.run(plan, planner.taken(progress))
         taken = shared.taken if plan.mode == "asynchronous" else ()
@@ -106,6 +107,9 @@ def train(
         if log:
             log.write(done)
         progress.add(done, shared, runner.cursor)
+        progress.loss_scale = trainee.update.agree(
+            progress.loss_scale, shared.loss_scale, steps, shared.overflowed_steps
+        )
         reporter.rounded(progress, shared)
         is_first = False
         if shared.micro_batch < progress.micro_batch:

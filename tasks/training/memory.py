@@ -23,11 +23,13 @@ from tasks.training.cuda_allocator import reserved_bytes
 from tasks.training.factories import in_one_line
 from tasks.training.known_operations import KnownOperations
 from tasks.training.later_update import is_steady, with_later_update
+from tasks.training.precision import PrecisionName, casting
 from tasks.training.recording import Recording, Segment, record_step
 from tasks.training.replay import NotAlikeError, Replay, are_alike
 from tasks.training.step import Loss, inexact_layers
 from tasks.training.subject import Build, copies_of, untouched_surroundings, update_as_on_cuda, without_collection
 from tasks.training.twins import has_twin_passes, laid_apart
+from tasks.training.workspaces import Unseen
 
 # Makes (features, labels) of so many samples.
 MakeBatch = Callable[[int], tuple[Any, Any]]
@@ -49,11 +51,19 @@ class StepMemory:
     Counted are the samples of the whole part, which lie on the device while its passes run, parameters, buffers,
     activations, gradients and the optimizer's state, and with several workers what they exchange gradients and weights
     in; on CUDA also what the allocator can't use for fragmentation. `part` is the number of samples that a worker
-    takes of a batch; `make_batch(n)` makes features and labels of n samples on torch's default device.
+    takes of a batch; `make_batch(n)` makes features and labels of n samples on torch's default device. `precision` is
+    that of forward passes and losses.
     """
 
     def __init__(
-        self, build: Build, loss: Loss, make_batch: MakeBatch, part: int, workers: int = 1, device: str = "cpu"
+        self,
+        build: Build,
+        loss: Loss,
+        make_batch: MakeBatch,
+        part: int,
+        workers: int = 1,
+        device: str = "cpu",
+        precision: PrecisionName = "float32",
     ) -> None:
         self.build = build
         self.loss = loss
@@ -61,6 +71,7 @@ class StepMemory:
         self.part = part
         self.workers = workers
         self.device = device
+        self.precision = precision
         self.source: Literal["trace", "probe"] = "trace"
         self.notes: list[str] = []
         self._replay: Replay | None = None
@@ -111,6 +122,8 @@ class StepMemory:
         If not, predictions are different from now on: storages are found to be no lines, or each size is traced.
         """
         replay = self._replay_of(samples)
+        if self.source == "probe" and self._is_run_here and samples > self._unseen.measured[-1][0]:
+            return self._run_as_well(samples)
         if self.source == "probe" or self._each is not None:
             return True
         if not self._is_proved and samples in TRACED_SAMPLES[:2]:  # which are on a line by themselves
@@ -188,6 +201,8 @@ class StepMemory:
             model, optimizer, device = self._fake_subject()
             if any(isinstance(module, nn.RNNBase) for module in model.modules()):
                 raise OpaqueWorkspaceError("recurrent layers have workspaces that are in no tensor")
+            if self._is_run_here:
+                raise OpaqueWorkspaceError(f"{self.precision} has workspaces on a CPU that are in no tensor")
             least = 2 if inexact_layers(model) else 1  # these layers refuse a lone sample
             derived = last == "update" and is_steady(optimizer)
             record = self._recorder(model, optimizer, device)
@@ -212,7 +227,8 @@ class StepMemory:
             with device:
                 return self.make_batch(samples)
 
-        return partial(record_step, model, optimizer, self.loss, make_batch, workers=self.workers)
+        cast = casting(self.precision, device.type)
+        return partial(record_step, model, optimizer, self.loss, make_batch, workers=self.workers, casting=cast)
 
     def _fake_subject(self) -> tuple[nn.Module, torch.optim.Optimizer, torch.device]:
         """A fake model and its optimizer, on the device if fake tensors can be there, else on the CPU."""
@@ -233,6 +249,19 @@ class StepMemory:
             update_as_on_cuda(optimizer)
         return model, optimizer, cpu
 
+    @property
+    def _is_run_here(self) -> bool:
+        """Kernels for half precision on a CPU choose their workspaces by the samples: only a real step tells them."""
+        return self.device == "cpu" and self.precision != "float32"
+
+    def _run_as_well(self, samples: int) -> bool:
+        """Run a real step of this size too. Does it take no more than was predicted?"""
+        before = self.peak_bytes(samples, True)
+        with untouched_surroundings():
+            self._unseen.note(*with_peak(partial(self._recorder(*self.build(), torch.device("cpu")), samples=samples)))
+        self._known.clear()
+        return self.peak_bytes(samples, True) <= before
+
     def _probe(self) -> Replay:
         """Replays real steps; on the CPU, wherever training runs."""
         largest = max(TRACED_SAMPLES[-1], min(PROBED_SAMPLES, self.part))
@@ -251,29 +280,4 @@ class StepMemory:
 
 
 class OpaqueWorkspaceError(Exception):
-    """A model has layers whose workspaces fake tensors don't know."""
-
-
-class Unseen:
-    """Bytes that were allocated in real steps and are in no tensor, by the samples of a pass."""
-
-    def __init__(self) -> None:
-        self.factor = 1.0
-        self.measured: list[tuple[int, int]] = []
-
-    def note(self, recording: Recording, allocated: int) -> None:
-        """`allocated` is the most that was allocated at one time while `recording` was made, beyond the parameters."""
-        live = most = 0
-        for event in (event for segment in recording.segments.values() for event in segment):
-            number = event if event >= 0 else ~event
-            if recording.kinds[number] != "parameters":
-                live += recording.sizes[number] if event >= 0 else -recording.sizes[number]
-                most = max(most, live)
-        self.measured.append((recording.samples, max(0, allocated - most)))
-
-    def bytes(self, samples: int, peak: int) -> int:
-        """What is to be added to a peak of `peak` bytes: on the line through the two largest sizes, never less than
-        was measured."""
-        (small, few), (large, many) = self.measured[-2:]
-        grown = few + (many - few) * (samples - small) // (large - small)
-        return max(grown, many if samples >= large else 0, 0) + round(peak * (self.factor - 1.0))
+    """Operations have workspaces that fake tensors don't know."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -13,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from tasks.training.known_operations import KnownOperations
 from tasks.training.ledger import Ledger, Modules
 from tasks.training.merge import merged_tensors
+from tasks.training.precision import Casting
 from tasks.training.step import Loss
 
 Kind = Literal["parameters", "gradients", "optimizer_state", "activations", "temporaries", "inputs", "exchange_buffers"]
@@ -49,14 +51,16 @@ def record_step(
     until: float | None = None,
     known: KnownOperations | None = None,
     then_samples: int | None = None,
+    casting: Casting = nullcontext,
 ) -> Recording:
     """Run two passes and two updates, or as far as to the segment `last`, and record them.
 
     `make_batch(n)` makes (features, labels) of n samples. The second pass has `then_samples`, if that is given.
 
     The model and the optimizer, which has had no update yet, are changed by it. With several `workers` the buffers that
-    they exchange gradients and weights in are there too. Operations on fake tensors are run by `known`. Raises
-    `TooSlowError` after `until` (of `time.process_time`), and whatever the model raises.
+    they exchange gradients and weights in are there too. Operations on fake tensors are run by `known`; `casting` makes
+    the context of a forward pass and its loss. Raises `TooSlowError` after `until` (of `time.process_time`), and
+    whatever the model raises.
     """
     optimizer.zero_grad(set_to_none=True)
     kinds: dict[int, Kind] = {}
@@ -78,7 +82,8 @@ def record_step(
         return made
 
     def run_pass(features: Any, labels: Any) -> None:
-        value = loss(model(features), labels)
+        with casting():
+            value = loss(model(features), labels)
         forward, alive = len(ledger.sizes), ledger.alive
         torch.autograd.backward(value)
         mark("gradients", *(parameter.grad for parameter in trained if parameter.grad is not None))

@@ -36,7 +36,9 @@ def possible_remedies(params: Params, schema: Schema, part: int, workers: int, d
             with default_dtype(dtype):
                 return made_up_samples(schema, samples)
 
-        memory = StepMemory(build, build_loss(params.model), make_batch, part, workers, device)
+        memory = StepMemory(
+            build, build_loss(params.model), make_batch, part, workers, device, params.cluster.precision
+        )
         try:
             memory.confirm(1)
             return memory.peak_bytes(1, part > 1)

@@ -13,6 +13,7 @@ from tasks.training.calibration import CALIBRATED_AGAIN
 from tasks.training.exchange import Shared
 from tasks.training.job import Job
 from tasks.training.progress import Progress
+from tasks.training.update import schedule_of
 
 PROGRESS_SECONDS = 0.5
 
@@ -31,6 +32,7 @@ class Reporter:
         self.since = clock()
         self.skipping_said = False
         self.not_finite: set[int] = set()
+        self.overflowed_steps = 0
         self.last_mode_choice: Decision | None = None
         self.b_ratio = 0.0
         self.gradient_coefficient = 1.0
@@ -39,6 +41,7 @@ class Reporter:
         """A round is over."""
         self.loss_sum += shared.loss_sum
         self.loss_samples += shared.samples
+        self.overflowed_steps += shared.overflowed_steps
         if self.journal and shared.skipped_steps and not self.skipping_said:
             self.skipping_said = True
             message = f"{shared.skipped_steps} steps had no valid target in their samples and have changed nothing"
@@ -97,11 +100,21 @@ class Reporter:
         self.journal.write(
             "metrics", branch=self.job.branch, step=progress.earlier_steps + progress.steps, values=values
         )
+        self._note_overflows(progress)
         if decision is not None:
             if self.last_mode_choice is None or is_last:
                 self._write_choice(decision)
             self._write_coefficients(progress, shared, decision, rule)
         self._show(progress)
+
+    def _note_overflows(self, progress: Progress) -> None:
+        if self.journal and self.overflowed_steps:
+            message = (
+                f"{self.overflowed_steps} steps had gradients that float16 can't hold and have changed nothing; "
+                f"from here on the loss is multiplied with {progress.loss_scale.scale:g}"
+            )
+            self.journal.write("note", branch=self.job.branch, message=message)
+        self.overflowed_steps = 0
 
     def _write_choice(self, decision: Decision) -> None:
         assert self.journal is not None
@@ -123,6 +136,7 @@ class Reporter:
             "coef_duration": found.duration,
             "coef_delta_b": found.delta_b,
             "gradient_coefficient": found.applied,
+            "learning_rate": self._learning_rate(progress) * found.applied,
         }
         self.b_ratio, self.gradient_coefficient = b_ratio, found.applied
         if durations:
@@ -131,6 +145,11 @@ class Reporter:
         self.journal.write(
             "metrics", branch=self.job.branch, step=progress.earlier_steps + progress.steps, values=values
         )
+
+    def _learning_rate(self, progress: Progress) -> float:
+        """By its schedule, as it is now."""
+        optimizer = self.job.params.optimizer
+        return optimizer.learning_rate * schedule_of(optimizer).factor(progress.earlier_samples + progress.samples)
 
     def _show(self, progress: Progress) -> None:
         assert self.journal is not None
@@ -144,6 +163,7 @@ class Reporter:
             max_steps=self.job.max_steps,
             samples=progress.samples,
             skipped_steps=progress.skipped_steps,
+            overflowed_steps=progress.overflowed_steps,
             accuracy=progress.accuracy,
             mode=progress.mode,
         )

@@ -66,6 +66,8 @@ def _start_from(
     optimizer.load_state_dict(earlier.optimizer)
     before = Progress.from_plain(earlier.progress)
     progress.earlier_steps = before.earlier_steps + before.steps
+    progress.earlier_samples = before.earlier_samples + before.samples
+    progress.loss_scale = before.loss_scale
     progress.slow_step_seconds, progress.slow_step_for = before.slow_step_seconds, before.slow_step_for
     if before.data_version == progress.data_version:
         progress.best, progress.accuracy = before.best, before.accuracy

@@ -55,18 +55,21 @@ class RoundRunner:
         return max(1, round(sum(shared.taken) / trainee.plan.batch_size)), shared
 
     def _own(self) -> Own:
-        tally = self.trainee.tally
+        trainee = self.trainee
+        tally = trainee.tally
         return Own(
-            self.trainee.timer.seconds(),
+            trainee.timer.seconds(),
             self.left_seconds(),
             tally.loss_sum,
             tally.samples,
             self.merger.is_finite(),
-            self.trainee.micro_batch,
+            trainee.micro_batch,
             tally.skipped_steps,
             tally.failures,
             tally.expected_peak_bytes,
             tally.noise,
             tally.taken,
             self.save_seconds,
+            trainee.update.loss_scale,
+            tally.overflowed_steps,
         )

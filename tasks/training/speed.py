@@ -23,6 +23,7 @@ from tasks.parent_death import die_with_parent
 from tasks.records import Schema
 from tasks.training.factories import build_loss, build_model, in_one_line
 from tasks.training.fit import made_up_samples
+from tasks.training.precision import casting
 from tasks.training.start import worker_environment
 from tasks.training.step import inexact_layers
 
@@ -83,12 +84,15 @@ def run(trial: Trial) -> dict[int, float]:
     device = torch.device(trial.device)
     model = build_model(trial.params.model, trial.schema).to(device)
     loss = build_loss(trial.params.model)
+    cast = casting(trial.params.cluster.precision, device.type)
     least = 2 if inexact_layers(model) else 1
     features, labels = (tensor.to(device) for tensor in made_up_samples(trial.schema, max(least, *trial.sizes)))
 
     def run_pass(size: int) -> None:
         taken = max(least, size)
-        torch.autograd.backward(loss(model(features[:taken]), labels[:taken]))
+        with cast():
+            value = loss(model(features[:taken]), labels[:taken])
+        torch.autograd.backward(value)
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
 

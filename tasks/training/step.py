@@ -10,6 +10,7 @@ from torch import nn
 
 from tasks.training.batch_statistics import BATCH_STATISTICS, BatchStatistics
 from tasks.training.denominators import Loss as Loss
+from tasks.training.precision import Casting
 
 
 def accumulate(
@@ -23,13 +24,15 @@ def accumulate(
     denominator: float,
     passed: Callable[[float], None] | None = None,
     last_pass: Callable[[], None] | None = None,
+    casting: Casting = nullcontext,
 ) -> float:
     """Add to the gradients those of `sum(losses of the part) / denominator`. Returns that sum / denominator.
 
     The part is run in passes of `sizes` samples. `loss` is a mean, and `weights` is what it divides by in each pass, so
     that the sum over passes (and over ranks) is the gradient of the whole batch's mean where `denominator` is the sum
     of all weights. A pass of weight 0 has nothing to give, and its mean is not a number: it isn't run. `passed` is
-    called with the weight of each pass that was, `last_pass` before the backward of the last one.
+    called with the weight of each pass that was, `last_pass` before the backward of the last one. `casting` makes the
+    context that a forward pass and its loss run in.
     """
     losses: list[torch.Tensor] = []
     counted = [weight for weight in weights if weight]
@@ -40,7 +43,8 @@ def accumulate(
             stop = start + size
             if weight:
                 with statistics.alone() if size == 1 else nullcontext():
-                    value = loss(model(features[start:stop]), labels[start:stop])
+                    with casting():
+                        value = loss(model(features[start:stop]), labels[start:stop])
                     left -= 1
                     if not left and last_pass is not None:
                         last_pass()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -22,10 +22,12 @@ from tasks.training.first_batch import MeasuredBatch
 from tasks.training.noise import GradientNoise
 from tasks.training.out_of_memory import free_what_it_holds, in_one_line, is_out_of_memory
 from tasks.training.pinned import PinnedBatches
+from tasks.training.precision import Casting, casting
 from tasks.training.preprocessing import Preprocessing, apply, apply_to
 from tasks.training.recovery import Recovery
 from tasks.training.step import accumulate
 from tasks.training.timing import StepTimer
+from tasks.training.update import Update, UpdateRule
 
 
 def no_end() -> float:
@@ -36,14 +38,15 @@ def no_end() -> float:
 class Tally:
     """What a rank did since the last exchange, with `samples` of those that it has `taken`.
 
-    `skipped_steps` had no valid target, and `failures` are attempts of a step that ran out of memory on this rank.
-    `expected_peak_bytes` made the plan too large for it by measurement (0: it isn't); `noise` tells of the steps that
-    were watched.
+    `skipped_steps` had no valid target, `overflowed_steps` gradients that float16 can't hold, and `failures` are
+    attempts of a step that ran out of memory on this rank. `expected_peak_bytes` made the plan too large for it by
+    measurement (0: it isn't); `noise` tells of the steps that were watched.
     """
 
     loss_sum: float = 0.0
     samples: int = 0
     skipped_steps: int = 0
+    overflowed_steps: int = 0
     failures: int = 0
     expected_peak_bytes: int = 0
     noise: NoiseSums = field(default_factory=NoiseSums)
@@ -57,6 +60,7 @@ class Trainee:
     `team` adds up the gradients of all ranks (None for a lone rank). `say` gets a line when memory has run out here.
     `micro_batch` is the plan's until then; the plan follows once the ranks have exchanged it.
     `first_batch` runs the passes until it has measured some. `left_seconds` tells how much of the phase's time is left.
+    `rule` says what is made of gradients.
     """
 
     rank: int
@@ -72,11 +76,14 @@ class Trainee:
     timer: StepTimer
     say: Callable[[str], None]
     first_batch: MeasuredBatch | None = None
+    rule: UpdateRule = field(default_factory=UpdateRule)
     left_seconds: Callable[[], float] = no_end
     tally: Tally = field(default_factory=Tally)
     micro_batch: int = field(init=False)
     statistics: BatchStatistics = field(init=False)
     recovery: Recovery = field(init=False)
+    update: Update = field(init=False)
+    casting: Casting = field(init=False)
     noise: GradientNoise = field(init=False)
     pinned: PinnedBatches | None = field(init=False)
 
@@ -84,6 +91,8 @@ class Trainee:
         self.micro_batch = self.plan.micro_batch
         self.statistics = BatchStatistics(self.model)
         self.recovery = Recovery(self.model, self.device, self._ran_out)
+        self.update = Update(self.optimizer, self.rule, self.device)
+        self.casting = casting(self.rule.precision, self.device.type)
         self.noise = GradientNoise(self.model)
         self.pinned = PinnedBatches(self.device) if self.device.type == "cuda" else None
 
@@ -97,7 +106,7 @@ class Trainee:
         most, tries = self.micro_batch, 0
         while True:
             try:
-                return accuracy(self.model, self._validation(most), self.device)
+                return accuracy(self.model, self._validation(most), self.device, self.casting)
             except Exception as error:  # ranks meet behind all passes: this one may begin again
                 if not is_out_of_memory(error) or most == 1:
                     raise
@@ -140,7 +149,7 @@ class Trainee:
         own = len(labels)
         self.tally.taken += own
         team = self.team if together else None
-        loss, divisor = 0.0, float(batch_samples)
+        loss, divisor, scale = 0.0, float(batch_samples), self.update.loss_scale
         watch = self.noise.next_step(team is not None)
         run_passes = accumulate if self.first_batch is None else self.first_batch.accumulate
 
@@ -151,20 +160,12 @@ class Trainee:
             weights = denominators(self.loss, labels, sizes)
             # What other ranks hold is not known yet: their sum is corrected when they meet.
             divisor = float(batch_samples) if team else sum(weights)
+            scaled = divisor / scale  # so that the gradients come scaled
             # The lone pass of a lone rank tells nothing of how passes differ.
-            with nullcontext() if watch is None or (team is None and len(sizes) < 2) else watch.watched(divisor) as see:
-                loss = run_passes(
-                    self.model,
-                    self.statistics,
-                    self.loss,
-                    features,
-                    labels,
-                    sizes,
-                    weights,
-                    divisor,
-                    see,
-                    team.last_pass if team else None,
-                )
+            watched = nullcontext() if watch is None or (team is None and len(sizes) < 2) else watch.watched(scaled)
+            with watched as see:
+                passes = features, labels, sizes, weights, scaled, see, team.last_pass if team else None, self.casting
+                loss = run_passes(self.model, self.statistics, self.loss, *passes) / scale
             return sum(weights)
 
         def discard() -> None:
@@ -184,11 +185,14 @@ class Trainee:
             discard()
             self.tally.skipped_steps += team is None or team.rank == 0
             return met.left_seconds
-        if watch is not None:
-            self.tally.noise = self.tally.noise.plus(watch.sums(batch_samples, weight, team is None or team.rank == 0))
+        reports = team is None or team.rank == 0
         self.timer.resume()
-        with lowered_rate(self.optimizer, coefficient):
-            self.optimizer.step()
+        self.update.unscale()
+        noise = NoiseSums() if watch is None else watch.sums(batch_samples, weight, reports)
+        if self.update.apply(coefficient):
+            self.tally.noise = self.tally.noise.plus(noise)
+        else:
+            self.tally.overflowed_steps += reports
         self.timer.pause()
         self.tally.loss_sum += loss * divisor / weight * batch_samples
         self.tally.samples += own
@@ -211,16 +215,3 @@ def _passes(block: Samples, most: int) -> Iterator[Samples]:
     for size in part_sizes(len(block), most):
         yield block.part(start, start + size)
         start += size
-
-
-@contextmanager
-def lowered_rate(optimizer: torch.optim.Optimizer, coefficient: float) -> Iterator[None]:
-    """The learning rates times `coefficient`, for as long as the context lasts."""
-    rates = [group["lr"] for group in optimizer.param_groups]
-    for group in optimizer.param_groups:
-        group["lr"] = group["lr"] * coefficient
-    try:
-        yield
-    finally:
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate

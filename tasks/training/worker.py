@@ -41,6 +41,7 @@ from tasks.training.seeds import draw_anew, seed_everything
 from tasks.training.stall_watch import StallWatch
 from tasks.training.timing import StepTimer
 from tasks.training.trainee import Trainee
+from tasks.training.update import rule_of
 
 # Until the first rounds have been seen (`tasks.training.patience`).
 START_TIMEOUT = timedelta(seconds=AT_FIRST_SECONDS)
@@ -114,7 +115,9 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
             timer,
             say,
             _first_batch(job, progress, device, say),
+            rule_of(job.params),
         )
+        trainee.update.scale_by(progress.loss_scale)
 
         def save() -> None:
             totals(progress, trainee)

@@ -18,7 +18,7 @@ from tests.support.project import Finished, environment
 
 METRICS = {
     "accuracy", "loss", "b_ratio", "delta_b", "coef_accuracy", "coef_duration", "coef_delta_b", "gradient_coefficient",
-    "samples_per_second", "step_seconds_max",
+    "learning_rate", "samples_per_second", "step_seconds_max",
 }  # fmt: skip
 
 

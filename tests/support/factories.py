@@ -112,6 +112,39 @@ class Detached(Linear):
         return super().forward(features).detach()
 
 
+class Unmixable(Linear):
+    """Mixes formats in an operation for which torch doesn't choose one."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(features)
+        table = torch.zeros(len(outputs), outputs.shape[1])
+        return table.index_put((torch.arange(len(outputs)),), outputs)
+
+
+class FormatSeen(Linear):
+    """Remembers the formats of the outputs of all its kind."""
+
+    formats: set[torch.dtype] = set()  # noqa: RUF012
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(features)
+        self.formats.add(outputs.dtype)
+        return outputs
+
+
+class Stacked(nn.Module):
+    """Eight layers, so that activations are most of what a step takes."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        layers = [layer for _ in range(8) for layer in (nn.Linear(64, 64), nn.Tanh())]
+        self.layers = nn.Sequential(nn.Linear(math.prod(input_shape), 64), *layers, nn.Linear(64, classes))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.layers(features)
+        return outputs
+
+
 class Picky(nn.Module):
     """Takes only samples of one number more than they have."""
 

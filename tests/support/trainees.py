@@ -24,9 +24,11 @@ from tasks.training.preprocessing import Preprocessing
 from tasks.training.synchronous import synchronous_round
 from tasks.training.timing import StepTimer
 from tasks.training.trainee import Trainee
+from tasks.training.update import UpdateRule
 
 CPU = torch.device("cpu")
 WIDTH, CLASSES = 5, 3
+PLAIN = UpdateRule()
 
 
 def samples_of(count: int) -> Samples:
@@ -76,10 +78,12 @@ def trainee_of(
     rank: int = 0,
     loss: Loss = nn.functional.cross_entropy,
     said: list[str] | None = None,
+    rule: UpdateRule = PLAIN,
+    dtype: torch.dtype = torch.float64,
     **optimizer: Any,
 ) -> Trainee:
-    """In float64, with SGD of rate 0.1 and without momentum unless `optimizer` says otherwise."""
-    model = nn.Sequential(Wide(), model).double()
+    """In float64, with SGD of rate 0.1 and without momentum unless told otherwise."""
+    model = nn.Sequential(Wide(), model).double() if dtype == torch.float64 else model.to(dtype)
     return Trainee(
         rank,
         plan.workers,
@@ -93,6 +97,7 @@ def trainee_of(
         plan,
         StepTimer(plan.part, CPU),
         (said if said is not None else []).append,
+        rule=rule,
     )
 
 

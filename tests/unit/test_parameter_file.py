@@ -76,6 +76,18 @@ def test_a_learning_rate_in_exponent_form_is_a_number() -> None:
         ("optimizer.learning_rate", ".nan", "finite"),
         ("optimizer.learning_rate", "0", "greater than 0"),
         ("optimizer.learning_rate", "fast", "number"),
+        ("optimizer.clip_norm", "0", "greater than 0"),
+        ("optimizer.clip_norm", "-1", "greater than 0"),
+        ("optimizer.clip_norm", ".inf", "finite"),
+        ("optimizer.clip_norm", "short", "number"),
+        ("optimizer.schedule", "sine", "'constant', 'linear' or 'cosine'"),
+        ("optimizer.schedule", "cosine", "horizon_samples = None must be a number above warmup_samples = 0"),
+        ("optimizer.horizon_samples", "10", "horizon_samples = 10 must be null with schedule = 'constant'"),
+        ("optimizer.warmup_samples", "-1", "greater than or equal to 0"),
+        ("optimizer.warmup_samples", "1.5", "integer"),
+        ("optimizer.final_factor", "1.1", "less than or equal to 1"),
+        ("cluster.precision", "float64", "'float32', 'bfloat16' or 'float16'"),
+        ("cluster.precision", "16", "'float32', 'bfloat16' or 'float16'"),
         ("pretrain.target_accuracy", "0", "greater than 0"),
         ("pretrain.target_accuracy", "1.01", "less than or equal to 1"),
         ("pretrain.target_accuracy", ".nan", "finite"),
@@ -112,6 +124,13 @@ def test_a_node_may_have_a_capacity_and_its_password_is_not_shown() -> None:
     kept = params.without_passwords
     assert "secret" not in kept.model_dump_json()
     assert kept.storage.with_passwords_of(params.storage) == params.storage
+
+
+def test_a_schedule_ends_after_its_warm_up() -> None:
+    given = [("optimizer.schedule", "linear"), ("optimizer.warmup_samples", "100")]
+    assert load_params(SHIPPED, [*given, ("optimizer.horizon_samples", "101")]).optimizer.horizon_samples == 101
+    (line,) = faults(*given, ("optimizer.horizon_samples", "100"))
+    assert line.startswith("optimizer: horizon_samples = 100 must be a number above warmup_samples = 100")
 
 
 def test_all_faults_are_said_at_once() -> None:

@@ -157,7 +157,7 @@ def test_every_metric_is_written_in_both_modes(run: Run) -> None:
     """Claim A1.e and A1.g: B, ΔB and the coefficients are known at every evaluation, in every branch."""
     names = {
         "accuracy", "loss", "b_ratio", "delta_b", "coef_accuracy", "coef_duration", "coef_delta_b",
-        "gradient_coefficient", "samples_per_second", "step_seconds_max",
+        "gradient_coefficient", "learning_rate", "samples_per_second", "step_seconds_max",
     }  # fmt: skip
     params = params_of(
         storage={"capacity_limit": 1}, cluster={"update_mode": "asynchronous"}, pretrain={"max_steps": 40}

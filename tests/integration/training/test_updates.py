@@ -13,7 +13,7 @@ from tasks.training.batch_statistics import keep_statistics_to_a_rank
 from tasks.training.exchange import Own, exchange, pack, trailer_length, unpack
 from tasks.training.merge import Merger, merged_tensors
 from tasks.training.step import inexact_layers
-from tasks.training.trainee import lowered_rate
+from tasks.training.update import lowered_rate
 from tests.support.processes import run_ranks
 
 SAMPLES = 10
@@ -179,8 +179,8 @@ def test_durations_are_not_known_before_every_rank_knows_its_own_and_time_is_ran
 
 def test_what_is_packed_and_summed_is_unpacked() -> None:
     first, second = (
-        Own(1.0, 5.0, 2.0, 3, True, 8, 1, 0, 70, NoiseSums(5, 4, 3, 2, 1)),
-        Own(4.0, 9.0, 1.0, 2, False, 6, 2, 3),
+        Own(1.0, 5.0, 2.0, 3, True, 8, 1, 0, 70, NoiseSums(5, 4, 3, 2, 1), loss_scale=1024.0, overflowed_steps=2),
+        Own(4.0, 9.0, 1.0, 2, False, 6, 2, 3, loss_scale=2.0**-24, overflowed_steps=1),
     )
     summed = [a + b for a, b in zip(pack(first, 0, 2), pack(second, 1, 2), strict=True)]
     assert len(summed) == trailer_length(2)
@@ -190,6 +190,7 @@ def test_what_is_packed_and_summed_is_unpacked() -> None:
     assert (shared.micro_batch, shared.skipped_steps, shared.failures) == (6, 3, 3)
     assert shared.expected_peak_bytes == 70
     assert shared.noise == NoiseSums(5, 4, 3, 2, 1)
+    assert (shared.loss_scale, shared.overflowed_steps) == (2.0**-24, 3)
 
 
 def test_for_plain_sgd_a_lower_rate_is_a_lower_gradient() -> None:

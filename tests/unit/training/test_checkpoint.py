@@ -14,7 +14,7 @@ from torch import nn
 
 from tasks.config import Params
 from tasks.training.checkpoint import load_checkpoint, save_checkpoint
-from tasks.training.fingerprint import fingerprint
+from tasks.training.fingerprint import fingerprint, phase_fingerprint
 from tests.support.schemas import images, mixed, table
 
 CPU = torch.device("cpu")
@@ -95,6 +95,9 @@ def other_params(**sections: dict[str, Any]) -> Params:
         other_params(model={"loss": "torch.nn:NLLLoss"}),
         other_params(optimizer={"name": "adam"}),
         other_params(optimizer={"learning_rate": 0.03}),
+        other_params(optimizer={"clip_norm": 1.0}),
+        other_params(optimizer={"schedule": "linear", "horizon_samples": 1000}),
+        other_params(optimizer={"warmup_samples": 10}),
         other_params(batch={"size": 128}),
         Params(seed=8),
     ],
@@ -122,6 +125,12 @@ def test_the_fingerprint_changes_with_the_schema(schema: Any) -> None:
 )
 def test_the_fingerprint_does_not_change_with_what_they_do_not_depend_on(params: Params) -> None:
     assert fingerprint(params, images()) == fingerprint(Params(), images())
+
+
+def test_a_phase_in_another_precision_does_not_go_on_with_its_checkpoint_but_with_the_phase_before() -> None:
+    half = other_params(cluster={"precision": "bfloat16"})
+    assert phase_fingerprint(half, "pretrain", None) != phase_fingerprint(Params(), "pretrain", None)
+    assert fingerprint(half, images()) == fingerprint(Params(), images())
 
 
 def test_the_fingerprint_changes_with_the_categories_and_not_with_the_type_of_a_number() -> None:
