@@ -57,7 +57,7 @@ def compared(rank: int, ranks: int, hidden: int) -> dict[str, Any]:
         settings = Settings(0.0, "synchronous", LEARNING_RATE)
         # A phase of no time trains nothing, and leaves a trainee.
         trainee = run_on(rank, job_of(settings, ranks, Path(folder)), settings, perceptron(0, hidden), parts, 0)[1]
-    runner = RoundRunner(trainee, Cursor(len(parts.train)), lambda: PLENTY_SECONDS)
+    runner = RoundRunner(trainee, Cursor(len(parts.train)), PLENTY_SECONDS)
     trainee.left_seconds = runner.left_seconds
     start = rank * SAMPLES_OF_A_RANK
     bare = BareLoop(perceptron(0, hidden), LEARNING_RATE, *trainee.load(0, start, start + SAMPLES_OF_A_RANK))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.decisions.update_mode import (
+    END_SHARE,
     even_parts,
     plan_quotas,
     share_samples,
@@ -23,8 +24,8 @@ LEAST_SAMPLES = 2
 class RoundPlan:
     """`parts` are the samples of every rank: of a whole step in synchronous mode, of the window in asynchronous mode.
 
-    `steps` (synchronous) and `window_seconds` (asynchronous) bound the round from above. `coefficient` multiplies the
-    learning rate.
+    `steps` (synchronous) and `window_seconds` (asynchronous) bound the round from above; no synchronous step begins
+    where `margin_seconds` or less are left. `coefficient` multiplies the learning rate.
     """
 
     mode: UpdateMode
@@ -32,6 +33,7 @@ class RoundPlan:
     parts: tuple[int, ...]
     steps: int = 1
     window_seconds: float = math.inf
+    margin_seconds: float = 0.0
 
 
 def local_batch(batch_size: int, ranks: int) -> int:
@@ -63,7 +65,8 @@ def plan_synchronous(
         coefficient *= sum(balanced) / sum(parts)
         parts = balanced
     steps = synchronous_steps(longest, left_seconds, left_steps)
-    return RoundPlan("synchronous", coefficient, tuple(parts), steps=steps)
+    margin = 0.0 if longest is None else END_SHARE * longest
+    return RoundPlan("synchronous", coefficient, tuple(parts), steps=steps, margin_seconds=margin)
 
 
 def rebalanced_parts(parts: Sequence[int], durations_seconds: Sequence[float]) -> list[int]:

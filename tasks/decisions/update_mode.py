@@ -24,6 +24,8 @@ PROBE_ROUNDS = 20
 # Synchronous ranks look up from their steps about this often.
 SYNCHRONOUS_ROUND_SECONDS = 0.25
 LEAST_STEP_SECONDS = 1e-6
+# A step that would begin in the last tenth of a step isn't begun: what goes with a step takes time too.
+END_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,13 @@ def synchronous_steps(longest_seconds: float | None, left_seconds: float, left_s
     span = min(SYNCHRONOUS_ROUND_SECONDS, max(0.0, left_seconds))
     steps = max(1, math.floor(span / max(longest_seconds, LEAST_STEP_SECONDS)))
     return steps if left_steps is None else max(1, min(steps, left_steps))
+
+
+def end_margin_seconds(durations_seconds: Sequence[float] | None, mode: UpdateMode) -> float:
+    """A phase is over when less than this is left: a tenth of what the next step would take at least."""
+    if not durations_seconds:
+        return 0.0
+    return END_SHARE * (max(durations_seconds) if mode == "synchronous" else min(durations_seconds))
 
 
 def window_seconds(durations_seconds: Sequence[float], left_seconds: float) -> float:

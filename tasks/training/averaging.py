@@ -35,7 +35,10 @@ class Tried:
 
 @dataclass(frozen=True)
 class Met:
-    """What all ranks know after they have met: the weight of the whole batch, every rank's proposal, rank 0's time."""
+    """What all ranks know after they have met: the weight of the whole batch, every rank's proposal, the time left.
+
+    `left_seconds` is what the last rank to come saw: those that came before it have waited since.
+    """
 
     weight: float
     proposals: tuple[int | None, ...]
@@ -61,7 +64,7 @@ class Team:
         self.elements = sum(parameter.numel() for parameter in self.parameters)
         wide = any(parameter.dtype == torch.float64 for parameter in self.parameters)
         self.flat = torch.zeros(
-            self.elements + len(self.parameters) + 3 + ranks,
+            self.elements + len(self.parameters) + 2 + 2 * ranks,
             dtype=torch.float64 if wide else torch.float32,
             device=self.parameters[0].device,
         )
@@ -86,9 +89,10 @@ class Team:
 
         Each rank has divided by `denominator`, the number that all of them knew before; where the weights add up to
         another one the sum is corrected. A parameter that no rank has a gradient for keeps none. Where a rank has
-        failed, or there is no weight at all, the gradients are of no use. `left_seconds` counts for rank 0 only.
+        failed, or there is no weight at all, the gradients are of no use. `left_seconds` is what this rank sees.
         """
-        left = left_seconds if self.rank == 0 else 0.0
+        left = [0.0] * self.ranks
+        left[self.rank] = left_seconds
         failed = tried.proposal is not None
         proposals = [0.0] * self.ranks
         if tried.proposal is not None:
@@ -99,20 +103,21 @@ class Team:
             for number, is_there in enumerate(self.sent_in_backward):
                 if not is_there:
                     self._copy(number, failed)
-            trailer = [*presence, tried.weight, float(self.is_stale), left, *proposals]
+            trailer = [*presence, tried.weight, float(self.is_stale), *left, *proposals]
             self.flat[self.elements :] = torch.tensor(trailer, dtype=self.flat.dtype)
             self._send_until(len(self.buckets))
             for work in self.sending:
                 work.wait()
-            *presence, weight, stale, left_shared = self.flat[self.elements : len(self.flat) - self.ranks].tolist()
+            told = self.flat[self.elements :].tolist()
+            presence, (weight, stale, *rest) = told[: len(presence)], told[len(presence) :]
             self._begin()
             if not stale:
                 break
             # Some gradient went before it was whole. What ranks hold themselves is whole: once more, and from now on
             # behind the backward.
             self.overlaps = False
-        found = self.flat[len(self.flat) - self.ranks :].tolist()
-        met = Met(weight, tuple(round(value) - 1 if value else None for value in found), left_shared)
+        left, found = rest[: self.ranks], rest[self.ranks :]
+        met = Met(weight, tuple(round(value) - 1 if value else None for value in found), min(left))
         if weight and not any(found):
             self._take(presence, denominator / weight)
         return met

@@ -13,7 +13,7 @@ from tasks.decisions.noise_scale import NoiseSums
 
 @dataclass(frozen=True)
 class Own:
-    """What one rank has to say. `left_seconds` counts for rank 0 only, whose clock is the one that ends a phase.
+    """What one rank has to say. `left_seconds` is the time that it sees to be left when it comes to tell.
 
     `samples` are those that steps were made of, which is what the weights are the work of, and `taken` those that were
     used up, with or without a valid target. `finite`: the parameters are. `micro_batch` is what this rank's memory
@@ -43,6 +43,8 @@ class Own:
 class Shared:
     """The same numbers on every rank. `durations_seconds` is None until every rank has a warmed-up step.
 
+    `left_seconds` is what the last rank to come saw: those that came before it have waited since.
+
     `taken` are the samples that each rank has used up, and `not_finite` the ranks whose parameters aren't.
     `micro_batch` and `loss_scale` are the smallest of all ranks, `expected_peak_bytes` the largest, the rest are sums.
     """
@@ -64,7 +66,7 @@ class Shared:
 
 
 # Where numbers can't be added each rank has a slot; the others are rank 0's own, or sums.
-_SLOTS, _NUMBERS = 6, 7
+_SLOTS, _NUMBERS = 7, 6
 
 
 def trailer_length(ranks: int) -> int:
@@ -80,22 +82,23 @@ def pack(own: Own, rank: int, ranks: int) -> list[float]:
         own.taken,
         not own.finite,
         own.loss_scale,
+        own.left_seconds,
     )
     slots = [float(value) if each == rank else 0.0 for value in mine for each in range(ranks)]
-    of_rank_0 = [own.left_seconds, own.save_seconds] if rank == 0 else [0.0, 0.0]
+    save = own.save_seconds if rank == 0 else 0.0
     counts = [float(count) for count in (own.samples, own.skipped_steps, own.failures, own.overflowed_steps)]
-    return [*slots, *of_rank_0, own.loss_sum, *counts, *own.noise]
+    return [*slots, save, own.loss_sum, *counts, *own.noise]
 
 
 def unpack(summed: Sequence[float], ranks: int) -> Shared:
     """The numbers of all ranks from the sum of their trailers."""
     slots = [tuple(summed[first : first + ranks]) for first in range(0, _SLOTS * ranks, ranks)]
-    durations, micro_batches, peaks, taken, not_finite, scales = slots
-    left, save, loss_sum, *counts = summed[_SLOTS * ranks : _SLOTS * ranks + _NUMBERS]
+    durations, micro_batches, peaks, taken, not_finite, scales, left = slots
+    save, loss_sum, *counts = summed[_SLOTS * ranks : _SLOTS * ranks + _NUMBERS]
     samples, skipped, failures, overflowed = map(round, counts)
     return Shared(
         durations if all(duration > 0 for duration in durations) else None,
-        left,
+        min(left),
         loss_sum,
         samples,
         tuple(rank for rank, is_not in enumerate(not_finite) if is_not),

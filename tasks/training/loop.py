@@ -1,7 +1,7 @@
 """The rounds of a phase: plan from shared numbers, train, exchange, evaluate, until the end that all ranks agree on.
 
-No rank looks at its own clock to stop: rank 0's remaining time travels with the exchange, and everything decided here
-is a function of exchanged numbers. Rank 0 alone writes the journal, the rounds and the checkpoint.
+No rank stops by its own clock: the time that is left travels with the exchange, and everything decided here is a
+function of exchanged numbers. Rank 0 alone writes the journal, the rounds and the checkpoint.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ def train(
 
     `log` gets the rounds. `replay` are those of a phase that is to be done once more, however long it takes.
     """
-    deadline = clock() + progress.left_seconds
-    runner = RoundRunner(trainee, progress.cursor(trainee.source.samples_per_epoch), lambda: deadline - clock(), clock)
+    runner = RoundRunner(trainee, progress.cursor(trainee.source.samples_per_epoch), progress.left_seconds, clock)
     planner: Planner
     if replay is None:
         planner = LivePlanner(job, trainee, reporter)
@@ -50,7 +49,7 @@ def train(
         planner = Replayer(replay, job, trainee)
     rule = rules(job)[1]
     patience = Patience(trainee.ranks, is_local=job.source.mode == "local")
-    shared = runner.exchange()
+    shared = runner.begin()
     is_first = True
     while True:
         progress.left_seconds = shared.left_seconds

@@ -14,6 +14,7 @@ from tasks.decisions.update_mode import (
     ModeRule,
     calibrated_slow_step,
     choose_update_mode,
+    end_margin_seconds,
 )
 from tasks.errors import RetrainingError
 from tasks.records import Decision
@@ -67,7 +68,7 @@ class LivePlanner:
         lost = len(shared.not_finite)
         if lost == self.trainee.ranks or (progress.mode == "synchronous" and lost):
             return "diverged"
-        if shared.left_seconds <= 0:
+        if shared.left_seconds <= end_margin_seconds(shared.durations_seconds, progress.mode):
             return "duration"
         if self.job.max_steps is not None and progress.steps >= self.job.max_steps:
             return "max_steps"

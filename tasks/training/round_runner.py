@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import torch
+import torch.distributed as dist
+
 from tasks.decisions.round_plan import RoundPlan
 from tasks.training.asynchronous import asynchronous_round
 from tasks.training.cursor import Cursor
@@ -21,12 +24,27 @@ class RoundRunner:
         self,
         trainee: Trainee,
         cursor: Cursor,
-        left_seconds: Callable[[], float],
+        left_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.trainee, self.cursor, self.left_seconds, self.clock = trainee, cursor, left_seconds, clock
+        self.trainee, self.cursor, self.clock = trainee, cursor, clock
+        self.deadline = clock() + left_seconds
         self.merger = Merger(trainee.model, trainee.optimizer, trainee.rank, trainee.ranks)
         self.save_seconds = 0.0
+
+    def begin(self) -> Shared:
+        """All ranks are here: from now on each can tell by its own clock how much of rank 0's time is left.
+
+        What they tell each other of it is the same for all, whatever their clocks show.
+        """
+        self.exchange()
+        left = torch.tensor(self.left_seconds(), dtype=torch.float64)
+        dist.broadcast(left, 0)
+        self.deadline = self.clock() + left.item()
+        return self.exchange()
+
+    def left_seconds(self) -> float:
+        return self.deadline - self.clock()
 
     def exchange(self) -> Shared:
         """What all ranks know, from one small message."""

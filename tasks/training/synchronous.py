@@ -10,8 +10,8 @@ from tasks.training.trainee import Trainee
 def synchronous_round(trainee: Trainee, cursor: Cursor, plan: RoundPlan) -> int:
     """Steps on global batches in the epoch's order, until the plan's are done or the time is over. Returns how many.
 
-    Rank 0's time travels with the gradients, so that all ranks stop behind the same step. A rank whose part of a batch
-    is empty takes part with weight 0.
+    The time that is left travels with the gradients, so that all ranks stop behind the same step. A rank whose part of
+    a batch is empty takes part with weight 0.
     """
     for step in range(plan.steps):
         parts = parts_of_step(plan.parts, cursor.longest_batch(sum(plan.parts)))
@@ -26,6 +26,6 @@ def synchronous_round(trainee: Trainee, cursor: Cursor, plan: RoundPlan) -> int:
         trainee.update.samples += sum(parts)
         cursor.advance(sum(parts))
         trainee.source.release(cursor.epoch, cursor.first_left)
-        if left_seconds <= 0:
+        if left_seconds <= plan.margin_seconds:
             return step + 1
     return plan.steps
