@@ -23,8 +23,8 @@ LEAST_SAMPLES = 2
 class RoundPlan:
     """`parts` are the samples of every rank: of a whole step in synchronous mode, of the window in asynchronous mode.
 
-    `steps` (synchronous) and `window_seconds` (asynchronous) bound the round from above. `coefficient` multiplies the
-    learning rate.
+    `steps` (synchronous) and `window_seconds` (asynchronous) bound the round from above. `waiting_seconds` is how long
+    rank 0, whose clock counts, waits in a synchronous step for the slowest. `coefficient` multiplies the learning rate.
     """
 
     mode: UpdateMode
@@ -32,6 +32,7 @@ class RoundPlan:
     parts: tuple[int, ...]
     steps: int = 1
     window_seconds: float = math.inf
+    waiting_seconds: float = 0.0
 
 
 def local_batch(batch_size: int, ranks: int) -> int:
@@ -53,17 +54,17 @@ def plan_synchronous(
     With `rebalance` the parts follow the ranks' speeds, and the learning rate follows the batch that is left.
     """
     parts = even_parts(batch_size, ranks)
-    longest = max(durations_seconds) if durations_seconds else None
-    if rebalance and durations_seconds:
-        balanced = rebalanced_parts(parts, durations_seconds)
-        longest = max(
-            duration * own / max(1, even)
-            for duration, own, even in zip(durations_seconds, balanced, parts, strict=True)
-        )
+    durations = list(durations_seconds or ())
+    if rebalance and durations:
+        balanced = rebalanced_parts(parts, durations)
+        durations = [
+            duration * own / max(1, even) for duration, own, even in zip(durations, balanced, parts, strict=True)
+        ]
         coefficient *= sum(balanced) / sum(parts)
         parts = balanced
-    steps = synchronous_steps(longest, left_seconds, left_steps)
-    return RoundPlan("synchronous", coefficient, tuple(parts), steps=steps)
+    steps = synchronous_steps(max(durations, default=None), left_seconds, left_steps)
+    waiting = max(durations) - durations[0] if durations else 0.0
+    return RoundPlan("synchronous", coefficient, tuple(parts), steps=steps, waiting_seconds=waiting)
 
 
 def rebalanced_parts(parts: Sequence[int], durations_seconds: Sequence[float]) -> list[int]:

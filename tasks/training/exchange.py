@@ -20,7 +20,7 @@ class Own:
     takes; `skipped_steps` had no valid target, and `failures` are attempts that ran out of memory.
     `expected_peak_bytes` made the plan too large for this rank by measurement (0: it isn't). `noise` tells of the
     gradients of steps that were watched. `save_seconds` is how long the last checkpoint took, and counts for rank 0
-    only.
+    only. `since_seconds` is how long ago this rank, by its own clock, was last told what all ranks know.
     """
 
     step_seconds: float | None
@@ -35,13 +35,15 @@ class Own:
     noise: NoiseSums = field(default_factory=NoiseSums)
     taken: int = 0
     save_seconds: float = 0.0
+    since_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Shared:
     """The same numbers on every rank. `durations_seconds` is None until every rank has a warmed-up step.
 
-    `taken` are the samples that each rank has used up, and `not_finite` the ranks whose parameters aren't.
+    `left_seconds` is rank 0's time when the last rank came. `taken` are the samples that each rank has used up, and
+    `not_finite` the ranks whose parameters aren't.
     `micro_batch` is the smallest of all ranks, `expected_peak_bytes` the largest, the rest are sums.
     """
 
@@ -60,7 +62,7 @@ class Shared:
 
 
 # Where numbers can't be added each rank has a slot; the others are rank 0's own, or sums.
-_SLOTS, _NUMBERS = 5, 6
+_SLOTS, _NUMBERS = 6, 6
 
 
 def trailer_length(ranks: int) -> int:
@@ -69,7 +71,14 @@ def trailer_length(ranks: int) -> int:
 
 def pack(own: Own, rank: int, ranks: int) -> list[float]:
     """One rank's numbers, so that the sum over ranks holds everybody's."""
-    mine = (own.step_seconds or 0.0, own.micro_batch, own.expected_peak_bytes, own.taken, not own.finite)
+    mine = (
+        own.step_seconds or 0.0,
+        own.micro_batch,
+        own.expected_peak_bytes,
+        own.taken,
+        not own.finite,
+        own.since_seconds,
+    )
     slots = [float(value) if each == rank else 0.0 for value in mine for each in range(ranks)]
     of_rank_0 = [own.left_seconds, own.save_seconds] if rank == 0 else [0.0, 0.0]
     counts = [float(count) for count in (own.samples, own.skipped_steps, own.failures)]
@@ -79,11 +88,12 @@ def pack(own: Own, rank: int, ranks: int) -> list[float]:
 def unpack(summed: Sequence[float], ranks: int) -> Shared:
     """The numbers of all ranks from the sum of their trailers."""
     slots = [tuple(summed[first : first + ranks]) for first in range(0, _SLOTS * ranks, ranks)]
-    durations, micro_batches, peaks, taken, not_finite = slots
+    durations, micro_batches, peaks, taken, not_finite, since = slots
     left, save, loss_sum, samples, skipped, failures = summed[_SLOTS * ranks : _SLOTS * ranks + _NUMBERS]
     return Shared(
         durations if all(duration > 0 for duration in durations) else None,
-        left,
+        # They were told at the same time: who took longest since then is who the others, rank 0 too, have waited for.
+        left - (max(since) - since[0]),
         loss_sum,
         round(samples),
         tuple(rank for rank, is_not in enumerate(not_finite) if is_not),

@@ -27,10 +27,13 @@ class RoundRunner:
         self.trainee, self.cursor, self.left_seconds, self.clock = trainee, cursor, left_seconds, clock
         self.merger = Merger(trainee.model, trainee.optimizer, trainee.rank, trainee.ranks)
         self.save_seconds = 0.0
+        self.told_at = clock()
 
     def exchange(self) -> Shared:
         """What all ranks know, from one small message."""
-        return exchange(self._own(), self.trainee.rank, self.trainee.ranks)
+        shared = exchange(self._own(), self.trainee.rank, self.trainee.ranks)
+        self.told_at = self.clock()
+        return shared
 
     def save(self, save: Callable[[], None]) -> None:
         """Call `save`, and remember how long it took."""
@@ -50,6 +53,7 @@ class RoundRunner:
             return steps, self.exchange()
         asynchronous_round(trainee, cursor, plan, most, self.clock)
         shared = self.merger.merge(self._own())
+        self.told_at = self.clock()
         cursor.take(plan.parts, shared.taken)
         trainee.source.release(cursor.epoch, cursor.first_left)
         return max(1, round(sum(shared.taken) / trainee.plan.batch_size)), shared
@@ -69,4 +73,5 @@ class RoundRunner:
             tally.noise,
             tally.taken,
             self.save_seconds,
+            self.clock() - self.told_at,
         )

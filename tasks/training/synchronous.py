@@ -10,8 +10,8 @@ from tasks.training.trainee import Trainee
 def synchronous_round(trainee: Trainee, cursor: Cursor, plan: RoundPlan) -> int:
     """Steps on global batches in the epoch's order, until the plan's are done or the time is over. Returns how many.
 
-    Rank 0's time travels with the gradients, so that all ranks stop behind the same step. A rank whose part of a batch
-    is empty takes part with weight 0.
+    Rank 0's time travels with the gradients, as it is before it waits for the slowest rank, so that all ranks stop
+    behind the same step. A rank whose part of a batch is empty takes part with weight 0.
     """
     for step in range(plan.steps):
         parts = parts_of_step(plan.parts, cursor.longest_batch(sum(plan.parts)))
@@ -25,6 +25,6 @@ def synchronous_round(trainee: Trainee, cursor: Cursor, plan: RoundPlan) -> int:
         )
         cursor.advance(sum(parts))
         trainee.source.release(cursor.epoch, cursor.first_left)
-        if left_seconds <= 0:
+        if left_seconds <= plan.waiting_seconds:
             return step + 1
     return plan.steps

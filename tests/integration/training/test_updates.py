@@ -192,6 +192,13 @@ def test_what_is_packed_and_summed_is_unpacked() -> None:
     assert shared.noise == NoiseSums(5, 4, 3, 2, 1)
 
 
+def test_the_time_left_is_that_at_which_the_last_rank_comes_whatever_the_clocks_show() -> None:
+    """Rank 0 has come 0.1 s after all were told the same, and has then waited for rank 1, which took 0.8 s."""
+    owns = [Own(1.0, 5.0 - rank, 0.0, 0, True, 8, 0, 0, since_seconds=since) for rank, since in enumerate((0.1, 0.8))]
+    summed = [sum(values) for values in zip(*(pack(own, rank, 2) for rank, own in enumerate(owns)), strict=True)]
+    assert unpack(summed, 2).left_seconds == pytest.approx(4.3)
+
+
 def test_for_plain_sgd_a_lower_rate_is_a_lower_gradient() -> None:
     """Claims A1.g and A2: the coefficient adjusts the model's gradient values."""
     weights = []

@@ -40,6 +40,14 @@ def test_rebalanced_parts_follow_the_speeds_and_the_learning_rate_follows_the_ba
     assert plan.steps == 12
 
 
+def test_a_plan_tells_how_long_rank_0_waits_for_the_slowest_in_a_step() -> None:
+    assert plan_synchronous(10, 2, None, 100.0, None, 1.0).waiting_seconds == 0.0
+    assert plan_synchronous(10, 2, [0.1, 0.02], 100.0, None, 1.0).waiting_seconds == 0.0
+    assert plan_synchronous(10, 2, [0.02, 0.1], 100.0, None, 1.0).waiting_seconds == pytest.approx(0.08)
+    rebalanced = plan_synchronous(40, 2, [0.02, 0.1], 100.0, None, 1.0, rebalance=True)
+    assert rebalanced.waiting_seconds == pytest.approx(0.0)
+
+
 def test_rebalancing_leaves_equal_ranks_alone_and_a_slow_one_two_samples() -> None:
     assert rebalanced_parts([10, 10, 9], [0.02, 0.02, 0.02]) == [10, 10, 9]
     assert rebalanced_parts([10, 10, 10], [0.02, 0.02, 20.0]) == [10, 10, 2]
