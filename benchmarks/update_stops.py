@@ -58,7 +58,11 @@ def main() -> None:
         mode: {
             "most_steps_late": round(max(stop.steps for stop in stops if stop.mode == mode), 3),
             "most_ms_late": round(1000 * max(stop.late_seconds for stop in stops if stop.mode == mode), 1),
-            "most_ms_early": round(-1000 * min(stop.late_seconds for stop in stops if stop.mode == mode), 1),
+            "least_ms_late": round(1000 * min(stop.late_seconds for stop in stops if stop.mode == mode), 1),
+            "above_one_step": sum(stop.steps > 1 for stop in stops if stop.mode == mode),
+            "most_ms_beyond_a_step": round(
+                1000 * max(stop.late_seconds - stop.slowest_step_seconds for stop in stops if stop.mode == mode), 1
+            ),
         }
         for mode in ("synchronous", "asynchronous")
     }
@@ -77,26 +81,30 @@ def take_turns(rank: int, _ranks: int) -> list[Stop]:
         factors = tuple(draws.choice((1.0, 1.0, draws.uniform(1.0, SLOWEST))) for _ in range(RANKS))
         duration = draws.uniform(*DURATIONS_SECONDS)
         speeds = Speeds((factors,), step_seconds=step)
-        began, ended = ran(rank, Settings(duration, mode), speeds, apart, parts)
+        began, ended, own = ran(rank, Settings(duration, mode), speeds, apart, parts)
         late: list[tuple[float, float]] = [(0.0, 0.0)] * RANKS
         dist.all_gather_object(late, (began, ended))
         # The deadline is that of rank 0; over is what the last rank has ended.
         seconds = max(end for _, end in late) - (late[0][0] + duration)
-        stops.append(Stop(mode, apart, duration, step * max(factors), seconds))
+        stops.append(Stop(mode, apart, duration, max(own, step * max(factors)), seconds))
         if rank == 0 and number % 10 == 9:
             say(f"{number + 1} stops, worst {max(stop.steps for stop in stops):.2f} steps late")
     return stops
 
 
-def ran(rank: int, settings: Settings, speeds: Speeds, apart: bool, parts: Parts) -> tuple[float, float]:
-    """Beginning and end of a phase on this rank, by the clock that all processes share."""
+def ran(rank: int, settings: Settings, speeds: Speeds, apart: bool, parts: Parts) -> tuple[float, float, float]:
+    """Beginning and end of a phase on this rank, by the clock that all processes share, and the longest own step.
+
+    The step is as ranks have measured it, and so the same on all of them.
+    """
     ahead = rank * APART_SECONDS * apart
 
     def clock() -> float:
         return time.monotonic() + ahead
 
     record, _ = train_ours(rank, settings, speeds, parts, 0, clock, come_later=rank * LATER_SECONDS * apart)
-    return record.began - ahead, record.ended - ahead
+    own = max((max(each.durations_seconds) for each in record.rounds if each.durations_seconds), default=0.0)
+    return record.began - ahead, record.ended - ahead, own
 
 
 if __name__ == "__main__":

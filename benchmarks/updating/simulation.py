@@ -15,7 +15,9 @@ JITTER = 0.05
 MESSAGE_SECONDS = 0.002
 
 
-def simulate(settings: Settings, speeds: Speeds, parts: Parts, seed: int) -> Record:
+def simulate(
+    settings: Settings, speeds: Speeds, parts: Parts, seed: int, message_seconds: float = MESSAGE_SECONDS
+) -> Record:
     """Rank 0's record of a phase; the number of ranks is that of the speeds. `seed` draws weights, order and jitter."""
     ranks = len(speeds.periods[0])
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
@@ -31,5 +33,5 @@ def simulate(settings: Settings, speeds: Speeds, parts: Parts, seed: int) -> Rec
 
             return run_on(rank, job, settings, Paced(models[rank], seconds_of, clock.sleep), parts, seed, clock)[0]
 
-        first: Record = in_virtual_ranks(train, ranks, MESSAGE_SECONDS)[0]
+        first: Record = in_virtual_ranks(train, ranks, message_seconds)[0]
         return first

@@ -12,14 +12,17 @@ import torch
 from tasks.decisions.update_mode import LEAST_STEP_SECONDS
 
 REMEMBERED_STEPS = 5
+# Asked so often in a row without a step in between, what is remembered is of another time.
+STALE_AFTER = 5
 
 
 class StepTimer:
     """Own compute time of one step, scaled to an equal part of the global batch; the median of the last five.
 
     The first step of a process is left out (lazy imports, kernels chosen at first use), and so are steps on less than
-    half of what was planned for them, whose fixed costs would make the rank look slow. On CUDA the spans are taken
-    between events, since the host runs ahead of the device; on a CPU by the clock.
+    half of what was planned for them, whose fixed costs would make the rank look slow. A step after rounds without one
+    (of a rank too slow for the window, which is probed now and then) counts alone: it tells of a recovery at once. On
+    CUDA the spans are taken between events, since the host runs ahead of the device; on a CPU by the clock.
     """
 
     def __init__(self, part: int, device: torch.device, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -28,6 +31,7 @@ class StepTimer:
         self.clock = clock
         self.first = True
         self.durations: deque[float] = deque(maxlen=REMEMBERED_STEPS)
+        self.asked_in_vain = 0
         self.spans: list[tuple[int, bool, list[tuple[Moment, Moment]]]] = []
         self.open: Moment | None = None
 
@@ -61,11 +65,15 @@ class StepTimer:
         """The duration of a planned part; None before there is a warmed-up step."""
         if self.spans and self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+        self.asked_in_vain += not self.spans
         for samples, is_whole, spans in self.spans:
             if self.first:
                 self.first = False
             elif is_whole:
                 spent = sum(_between(start, end) for start, end in spans)
+                if self.asked_in_vain >= STALE_AFTER:
+                    self.durations.clear()
+                self.asked_in_vain = 0
                 self.durations.append(max(LEAST_STEP_SECONDS, spent / samples * self.part))
         self.spans.clear()
         return statistics.median(self.durations) if self.durations else None

@@ -9,6 +9,7 @@ from tasks.decisions.update_mode import (
     ModeRule,
     calibrated_slow_step,
     choose_update_mode,
+    end_margin_seconds,
     even_parts,
     plan_quotas,
     share_samples,
@@ -80,6 +81,44 @@ def test_a_mode_is_kept_for_three_rounds(rounds: int, chosen: str) -> None:
     assert choose(with_share(0), rounds=rounds).chosen == chosen
 
 
+@pytest.mark.parametrize(("rounds", "chosen"), [(DWELL_ROUNDS - 1, "asynchronous"), (DWELL_ROUNDS, "synchronous")])
+def test_the_asynchronous_mode_is_kept_for_three_rounds_too(rounds: int, chosen: str) -> None:
+    assert choose(with_share(10), present="asynchronous", rounds=rounds).chosen == chosen
+
+
+def test_few_slow_ranks_come_before_the_floor_and_the_floor_before_many() -> None:
+    assert "B = 0.25 < b1" in choose([0.01, 0.01, 0.01, 10.0]).because
+    assert "efficiency" in choose([0.01, 10.0, 10.0, 10.0]).because
+
+
+def test_between_the_thresholds_the_floor_has_its_say_in_either_mode() -> None:
+    durations = [0.02, 0.02, 0.2, 0.2]
+    assert choose(durations).chosen == "asynchronous"
+    for present in ("synchronous", "asynchronous"):
+        assert choose(durations, present=present, rule=ModeRule(0.4, 0.6, 0.0)).chosen == present
+
+
+def test_where_steps_are_rebalanced_the_floor_has_nothing_to_say() -> None:
+    durations = [0.02, 0.2, 0.2, 0.2]
+    assert choose(durations, rule=ModeRule(0.4, 0.6, 0.6, rebalance=True)).chosen == "synchronous"
+    assert choose([0.02, 0.02, 0.02, 0.2], rule=ModeRule(0.4, 0.6, 0.6, rebalance=True)).chosen == "asynchronous"
+
+
+def test_the_efficiency_of_ranks_alike_is_one_and_of_one_that_stands_still_almost_one_nth() -> None:
+    assert synchronous_efficiency([0.3] * 5) == pytest.approx(1.0)
+    assert synchronous_efficiency([1e-9, 1.0]) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_one_accelerator_is_synchronous_whatever_is_pinned() -> None:
+    rule = ModeRule(0.4, 0.6, 0.6, "asynchronous")
+    assert choose_update_mode([0.2], 0.1, "synchronous", 9, 1, rule).chosen == "synchronous"
+
+
+def test_without_a_preset_the_present_mode_stays_and_a_pinned_one_holds_before_steps_are_known() -> None:
+    assert choose([0.02, 0.02], slow_step=None).chosen == "synchronous"
+    assert choose(None, rounds=0, rule=ModeRule(0.4, 0.6, 0.6, "asynchronous")).chosen == "asynchronous"
+
+
 def test_one_accelerator_is_synchronous_and_b_is_logged_all_the_same() -> None:
     decision = choose_update_mode([0.2], 0.1, "synchronous", 9, 1, RULE)
     assert (decision.chosen, decision.inputs["b_ratio"]) == ("synchronous", 1.0)
@@ -114,6 +153,19 @@ def test_a_rank_too_slow_for_the_window_gets_no_step_except_to_probe_it() -> Non
     assert plan_quotas([0.02, 0.3], 0.2, probe=True) == [10, 1]
 
 
+@pytest.mark.parametrize(
+    ("duration", "quota"), [(0.2 / 0.951, 1), (0.2 / 0.949, 0), (0.2 / 1.951, 2), (0.2 / 1.949, 1)]
+)
+def test_a_step_that_is_five_percent_too_long_for_the_window_is_planned_and_a_longer_one_is_not(
+    duration: float, quota: int
+) -> None:
+    assert plan_quotas([0.02, duration], 0.2, probe=False)[1] == quota
+
+
+def test_without_any_time_left_the_fastest_rank_alone_takes_a_step() -> None:
+    assert plan_quotas([0.1, 0.05, 0.2], 0.0, probe=False) == [0, 1, 0]
+
+
 def test_the_fastest_rank_always_gets_a_step() -> None:
     assert plan_quotas([2.0, 1.0], 0.1, probe=False) == [0, 1]
 
@@ -124,6 +176,13 @@ def test_the_window_is_two_of_the_slowest_steps_within_bounds_and_the_time_left(
     assert window_seconds([5.0], 60) == 1.0
     assert window_seconds([0.2], 0.05) == 0.05
     assert window_seconds([0.2], -1) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("longest", "window"), [(0.0499, 0.1), (0.05, 0.1), (0.051, 0.102), (0.499, 0.998), (0.5, 1.0), (0.501, 1.0)]
+)
+def test_a_window_is_never_below_a_tenth_of_a_second_nor_above_a_whole_one(longest: float, window: float) -> None:
+    assert window_seconds([0.01, longest], 60) == pytest.approx(window)
 
 
 def test_samples_follow_the_quotas_until_the_epoch_ends() -> None:
@@ -159,3 +218,27 @@ def test_synchronous_ranks_look_up_four_times_a_second_and_never_plan_past_the_e
     assert synchronous_steps(5.0, 60, None) == 1
     assert synchronous_steps(0.01, 60, 3) == 3
     assert synchronous_steps(None, 60, None) == 1
+
+
+@pytest.mark.parametrize(("longest", "steps"), [(0.2501, 1), (0.25, 1), (0.1251, 1), (0.125, 2), (0.0, 250_000)])
+def test_a_synchronous_round_has_the_whole_steps_that_fit_a_quarter_of_a_second(longest: float, steps: int) -> None:
+    assert synchronous_steps(longest, 60, None) == steps
+
+
+def test_a_synchronous_round_has_a_step_also_where_neither_time_nor_steps_are_left() -> None:
+    assert synchronous_steps(0.05, -1.0, None) == 1
+    assert synchronous_steps(0.05, 60, 0) == 1
+
+
+@pytest.mark.parametrize(
+    ("durations", "mode", "expected"),
+    [
+        (None, "synchronous", 0.0),
+        ([0.02, 0.1], "synchronous", 0.01),
+        ([0.02, 0.1], "asynchronous", 0.002),
+    ],
+)
+def test_a_phase_is_over_where_less_than_a_tenth_of_the_next_step_is_left(
+    durations: list[float] | None, mode: UpdateMode, expected: float
+) -> None:
+    assert end_margin_seconds(durations, mode) == pytest.approx(expected)

@@ -66,3 +66,14 @@ def test_a_step_of_no_time_is_floored() -> None:
     step(timer, clock, 0.0)
     step(timer, clock, 0.0)
     assert timer.seconds() == pytest.approx(1e-6)
+
+
+def test_a_step_after_five_rounds_without_one_counts_alone_and_after_four_it_is_one_of_five() -> None:
+    for rounds, expected in ((5, 1.0), (4, 50.0)):
+        timer, clock = timed()
+        for seconds in (9, 50, 50, 50, 50, 50):
+            step(timer, clock, seconds)
+        for _ in range(1 + rounds):
+            assert timer.seconds() == pytest.approx(50.0)
+        step(timer, clock, 1.0)
+        assert timer.seconds() == pytest.approx(expected)
