@@ -25,7 +25,13 @@ def trained(tmp_path: Path, dies_after: float | None, **cluster: Any) -> tuple[R
         model={"factory": "tests.support.dropping_model:build", "arguments": arguments},
         storage={"capacity_limit": 1},
         cluster={"workers": 2, **cluster},
-        optimizer={"arguments": {"momentum": 0.9}},
+        optimizer={
+            "arguments": {"momentum": 0.9},
+            "clip_norm": 0.5,
+            "schedule": "cosine",
+            "horizon_samples": 100_000,
+            "final_factor": 0.1,
+        },
         pretrain={"duration": 3.0, "max_steps": None, "evaluate_every": 0.7},
     )
     result = train(params, run)
@@ -48,12 +54,18 @@ def outline(each: Round) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize(
     ("cluster", "dies_after"),
-    [({}, None), ({"update_mode": "asynchronous"}, 1.5), ({"update_mode": "synchronous"}, 1.5)],
+    [
+        ({}, None),
+        ({"update_mode": "asynchronous"}, 1.5),
+        ({"update_mode": "synchronous"}, 1.5),
+        ({"precision": "float16"}, 1.5),
+    ],
 )
 def test_a_replay_ends_with_the_same_weights_whatever_happened(
     tmp_path: Path, cluster: dict[str, Any], dies_after: float | None
 ) -> None:
-    """With dropout, numpy's random numbers, BatchNorm and momentum; over a change of mode, and over a killed worker."""
+    """With dropout, numpy's random numbers, BatchNorm, momentum, clipping, a schedule and a loss scale; over a change
+    of mode, and over a killed worker."""
     _, job, result = trained(tmp_path, dies_after, **cluster)
     rounds = read_rounds(job.rounds)
     assert [each.number for each in rounds] == list(range(len(rounds)))
