@@ -24,8 +24,9 @@ PROBE_ROUNDS = 20
 # Synchronous ranks look up from their steps about this often.
 SYNCHRONOUS_ROUND_SECONDS = 0.25
 LEAST_STEP_SECONDS = 1e-6
-# A step that would begin in the last tenth of a step isn't begun: what goes with a step takes time too.
-END_SHARE = 0.1
+# A step of which less than half would fit isn't begun: so a phase ends as near to its time as steps allow, and never
+# more than a step late, whatever goes with one besides.
+END_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def synchronous_steps(longest_seconds: float | None, left_seconds: float, left_s
 
 
 def end_margin_seconds(durations_seconds: Sequence[float] | None, mode: UpdateMode) -> float:
-    """A phase is over when less than this is left: a tenth of what the next step would take at least."""
+    """A phase is over when less than this is left: half of what the next step would take at least."""
     if not durations_seconds:
         return 0.0
     return END_SHARE * (max(durations_seconds) if mode == "synchronous" else min(durations_seconds))

@@ -40,11 +40,11 @@ def test_rebalanced_parts_follow_the_speeds_and_the_learning_rate_follows_the_ba
     assert plan.steps == 12
 
 
-def test_no_synchronous_step_is_to_begin_within_a_tenth_of_one_of_the_end() -> None:
+def test_no_synchronous_step_is_to_begin_of_which_less_than_half_fits() -> None:
     assert plan_synchronous(10, 2, None, 100.0, None, 1.0).margin_seconds == 0.0
-    assert plan_synchronous(10, 2, [0.02, 0.1], 100.0, None, 1.0).margin_seconds == pytest.approx(0.01)
+    assert plan_synchronous(10, 2, [0.02, 0.1], 100.0, None, 1.0).margin_seconds == pytest.approx(0.05)
     rebalanced = plan_synchronous(40, 2, [0.02, 0.1], 100.0, None, 1.0, rebalance=True)
-    assert rebalanced.margin_seconds == pytest.approx(0.002)
+    assert rebalanced.margin_seconds == pytest.approx(0.01)
 
 
 def test_rebalancing_leaves_equal_ranks_alone_and_a_slow_one_two_samples() -> None:

@@ -234,11 +234,11 @@ def test_a_synchronous_round_has_a_step_also_where_neither_time_nor_steps_are_le
     ("durations", "mode", "expected"),
     [
         (None, "synchronous", 0.0),
-        ([0.02, 0.1], "synchronous", 0.01),
-        ([0.02, 0.1], "asynchronous", 0.002),
+        ([0.02, 0.1], "synchronous", 0.05),
+        ([0.02, 0.1], "asynchronous", 0.01),
     ],
 )
-def test_a_phase_is_over_where_less_than_a_tenth_of_the_next_step_is_left(
+def test_a_phase_is_over_where_less_than_half_of_the_next_step_is_left(
     durations: list[float] | None, mode: UpdateMode, expected: float
 ) -> None:
     assert end_margin_seconds(durations, mode) == pytest.approx(expected)
