@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.decisions.update_mode import (
-    END_SHARE,
     even_parts,
     plan_quotas,
     share_samples,
+    step_margin_seconds,
     synchronous_steps,
     window_seconds,
 )
@@ -49,8 +49,11 @@ def plan_synchronous(
     left_steps: int | None,
     coefficient: float,
     rebalance: bool = False,
+    overhead_seconds: float = 0.0,
 ) -> RoundPlan:
     """Steps of all ranks together. Durations are those of equal parts, None while they aren't known.
+
+    `overhead_seconds` is what goes with a step besides: messages, and whatever is not the ranks' own work.
 
     With `rebalance` the parts follow the ranks' speeds, and the learning rate follows the batch that is left.
     """
@@ -65,8 +68,21 @@ def plan_synchronous(
         coefficient *= sum(balanced) / sum(parts)
         parts = balanced
     steps = synchronous_steps(longest, left_seconds, left_steps)
-    margin = 0.0 if longest is None else END_SHARE * longest
+    margin = 0.0 if longest is None else step_margin_seconds(longest, overhead_seconds)
     return RoundPlan("synchronous", coefficient, tuple(parts), steps=steps, margin_seconds=margin)
+
+
+def overhead_of_round(
+    plan: RoundPlan, steps: int, taken: Sequence[int], durations_seconds: Sequence[float], part: int, seconds: float
+) -> float:
+    """What a round of `seconds` took besides the ranks' own work, in synchronous mode for each of its `steps`.
+
+    `taken` are the samples of each rank in a window, and durations those of `part` samples.
+    """
+    times = steps if plan.mode == "synchronous" else 1
+    samples = plan.parts if plan.mode == "synchronous" else taken
+    longest = max(duration * own / part for duration, own in zip(durations_seconds, samples, strict=True))
+    return max(0.0, seconds / times - longest)
 
 
 def rebalanced_parts(parts: Sequence[int], durations_seconds: Sequence[float]) -> list[int]:

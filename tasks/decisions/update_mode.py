@@ -24,8 +24,7 @@ PROBE_ROUNDS = 20
 # Synchronous ranks look up from their steps about this often.
 SYNCHRONOUS_ROUND_SECONDS = 0.25
 LEAST_STEP_SECONDS = 1e-6
-# A step of which less than half would fit isn't begun: so a phase ends as near to its time as steps allow, and never
-# more than a step late, whatever goes with one besides.
+# A step of which less than half would fit isn't begun: so a phase ends as near to its time as steps allow.
 END_SHARE = 0.5
 
 
@@ -136,11 +135,19 @@ def synchronous_steps(longest_seconds: float | None, left_seconds: float, left_s
     return steps if left_steps is None else max(1, min(steps, left_steps))
 
 
-def end_margin_seconds(durations_seconds: Sequence[float] | None, mode: UpdateMode) -> float:
-    """A phase is over when less than this is left: half of what the next step would take at least."""
+def end_margin_seconds(
+    durations_seconds: Sequence[float] | None, mode: UpdateMode, overhead_seconds: float = 0.0
+) -> float:
+    """A phase is over when less than this is left: of the shortest next step that there could be."""
     if not durations_seconds:
         return 0.0
-    return END_SHARE * (max(durations_seconds) if mode == "synchronous" else min(durations_seconds))
+    step = max(durations_seconds) if mode == "synchronous" else min(durations_seconds)
+    return step_margin_seconds(step, overhead_seconds)
+
+
+def step_margin_seconds(step_seconds: float, overhead_seconds: float) -> float:
+    """Half of a step and what goes with one besides; a step at most."""
+    return min(step_seconds, END_SHARE * step_seconds + overhead_seconds)
 
 
 def window_seconds(durations_seconds: Sequence[float], left_seconds: float) -> float:

@@ -102,7 +102,7 @@ def train(
             is_first,
             time.time(),
         )
-        planner.check(done)
+        planner.note(plan, done, shared, progress.left_seconds - shared.left_seconds)
         if log:
             log.write(done)
         progress.add(done, shared, runner.cursor)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from tasks.decisions.gradient_coefficients import CoefficientRule
-from tasks.decisions.round_plan import RoundPlan, plan_asynchronous, plan_synchronous
+from tasks.decisions.round_plan import RoundPlan, overhead_of_round, plan_asynchronous, plan_synchronous
 from tasks.decisions.smaller_passes import plan_of
 from tasks.decisions.update_mode import (
     DWELL_ROUNDS,
@@ -32,6 +33,7 @@ Ended = Literal["duration", "max_steps", "target", "diverged"]
 # Between evaluations a checkpoint is written this often at most, and so that writing takes at most 2 % of the time.
 LEAST_SECONDS_BETWEEN_CHECKPOINTS = 10.0
 CHECKPOINT_SHARE = 0.02
+REMEMBERED_ROUNDS = 5
 
 
 class Planner(Protocol):
@@ -51,8 +53,8 @@ class Planner(Protocol):
         """How many samples of its part this rank takes in an asynchronous window; None: what its time allows."""
         ...
 
-    def check(self, done: Round) -> None:
-        """Raises `RetrainingError` for a round that is not what was planned."""
+    def note(self, plan: RoundPlan, done: Round, shared: Shared, seconds: float) -> None:
+        """A round is over, after so many seconds. Raises `RetrainingError` where it is not what was planned."""
         ...
 
 
@@ -63,12 +65,14 @@ class LivePlanner:
         self.job, self.trainee, self.reporter = job, trainee, reporter
         self.mode_rule, self.coefficient_rule = rules(job)
         self.decision: Decision | None = None
+        self.overheads = deque[float](maxlen=REMEMBERED_ROUNDS)
 
     def ended(self, progress: Progress, shared: Shared) -> Ended | None:
         lost = len(shared.not_finite)
         if lost == self.trainee.ranks or (progress.mode == "synchronous" and lost):
             return "diverged"
-        if shared.left_seconds <= end_margin_seconds(shared.durations_seconds, progress.mode):
+        margin = end_margin_seconds(shared.durations_seconds, progress.mode, self._overhead_seconds)
+        if shared.left_seconds <= margin:
             return "duration"
         if self.job.max_steps is not None and progress.steps >= self.job.max_steps:
             return "max_steps"
@@ -92,9 +96,8 @@ class LivePlanner:
         left_steps = None if self.job.max_steps is None else self.job.max_steps - progress.steps
         if progress.mode == "synchronous":
             rebalance = self.mode_rule.rebalance
-            return plan_synchronous(
-                batch, ranks, durations, progress.left_seconds, left_steps, found.applied, rebalance
-            )
+            left, overhead = progress.left_seconds, self._overhead_seconds
+            return plan_synchronous(batch, ranks, durations, left, left_steps, found.applied, rebalance, overhead)
         probe = progress.rounds_in_mode % PROBE_ROUNDS == PROBE_ROUNDS - 1
         left_samples = cursor.left if left_steps is None else min(cursor.left, left_steps * batch)
         return plan_asynchronous(batch, ranks, durations, progress.left_seconds, left_samples, probe, found.applied)
@@ -102,8 +105,15 @@ class LivePlanner:
     def taken(self, progress: Progress) -> int | None:  # noqa: ARG002
         return None
 
-    def check(self, done: Round) -> None:
-        pass
+    def note(self, plan: RoundPlan, done: Round, shared: Shared, seconds: float) -> None:
+        if shared.durations_seconds:
+            part = self.trainee.plan.part
+            spent = overhead_of_round(plan, done.steps, shared.taken, shared.durations_seconds, part, seconds)
+            self.overheads.append(spent)
+
+    @property
+    def _overhead_seconds(self) -> float:
+        return max(self.overheads, default=0.0)
 
     def _elapsed(self, progress: Progress) -> float:
         return self.job.duration_seconds - progress.left_seconds
@@ -163,7 +173,7 @@ class Replayer:
         found = self.rounds[progress.rounds]
         return found.taken[self.trainee.rank] if found.mode == "asynchronous" else None
 
-    def check(self, done: Round) -> None:
+    def note(self, plan: RoundPlan, done: Round, shared: Shared, seconds: float) -> None:  # noqa: ARG002
         found = self.rounds[done.number]
         if (done.samples, done.steps) != (found.samples, found.steps):
             raise RetrainingError(

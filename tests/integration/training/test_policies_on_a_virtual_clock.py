@@ -125,7 +125,7 @@ def test_a_rank_that_has_nothing_to_do_does_not_make_the_phase_end_later(parts: 
         assert record.ended - record.began - (4.0 + 0.1 * number) <= slowest_but_it / 2
 
 
-def test_phases_end_at_most_one_own_step_late_and_half_of_one_early_in_both_modes(parts: Parts) -> None:
+def test_phases_end_at_most_one_own_step_or_one_early_in_both_modes(parts: Parts) -> None:
     draws = random.Random(3)
     for number in range(40):
         mode = ("synchronous", "asynchronous")[number % 2]
@@ -134,7 +134,7 @@ def test_phases_end_at_most_one_own_step_late_and_half_of_one_early_in_both_mode
         record = simulate(Settings(duration, mode), speeds, parts, number)  # type: ignore[arg-type]
         slowest = speeds.step_seconds * max(speeds.periods[0]) * (1 + 4 * JITTER)
         assert record.ended_by == "duration"
-        assert -slowest / 2 <= record.ended - record.began - duration <= slowest
+        assert -slowest <= record.ended - record.began - duration <= slowest
 
 
 def test_a_synchronous_step_is_not_begun_after_the_end_because_rank_0_still_had_time_before_it_waited(
@@ -146,7 +146,7 @@ def test_a_synchronous_step_is_not_begun_after_the_end_because_rank_0_still_had_
         duration = 1.0 + 0.02 * number
         record = simulate(Settings(duration, "synchronous"), slow, parts, number, message_seconds=0.02)
         late = record.ended - record.began - duration
-        assert -2 * STEP_SECONDS * (1 + 4 * JITTER) <= late <= 4 * STEP_SECONDS * (1 + 4 * JITTER) + 2 * 0.02
+        assert -4 * STEP_SECONDS * (1 + 4 * JITTER) <= late <= 4 * STEP_SECONDS * (1 + 4 * JITTER) + 2 * 0.02
 
 
 def test_a_simulated_phase_comes_out_the_same_each_time() -> None:

@@ -7,7 +7,9 @@ import math
 import pytest
 
 from tasks.decisions.round_plan import (
+    RoundPlan,
     local_batch,
+    overhead_of_round,
     parts_of_step,
     plan_asynchronous,
     plan_synchronous,
@@ -45,6 +47,19 @@ def test_no_synchronous_step_is_to_begin_of_which_less_than_half_fits() -> None:
     assert plan_synchronous(10, 2, [0.02, 0.1], 100.0, None, 1.0).margin_seconds == pytest.approx(0.05)
     rebalanced = plan_synchronous(40, 2, [0.02, 0.1], 100.0, None, 1.0, rebalance=True)
     assert rebalanced.margin_seconds == pytest.approx(0.01)
+
+
+def test_what_goes_with_a_step_keeps_the_next_one_from_beginning_a_little_sooner() -> None:
+    plan = plan_synchronous(10, 2, [0.02, 0.1], 100.0, None, 1.0, overhead_seconds=0.03)
+    assert plan.margin_seconds == pytest.approx(0.08)
+
+
+def test_what_goes_with_a_round_is_what_the_slowest_rank_has_not_worked() -> None:
+    synchronous = RoundPlan("synchronous", 1.0, (5, 5), steps=4)
+    assert overhead_of_round(synchronous, 3, (15, 15), [0.02, 0.1], 5, 0.36) == pytest.approx(0.02)
+    assert overhead_of_round(synchronous, 3, (15, 15), [0.02, 0.1], 5, 0.2) == 0.0
+    window = RoundPlan("asynchronous", 1.0, (50, 10))
+    assert overhead_of_round(window, 6, (50, 5), [0.02, 0.1], 5, 0.25) == pytest.approx(0.05)
 
 
 def test_rebalancing_leaves_equal_ranks_alone_and_a_slow_one_two_samples() -> None:

@@ -242,3 +242,6 @@ def test_a_phase_is_over_where_less_than_half_of_the_next_step_is_left(
     durations: list[float] | None, mode: UpdateMode, expected: float
 ) -> None:
     assert end_margin_seconds(durations, mode) == pytest.approx(expected)
+    # What goes with a step comes to it, up to a whole step.
+    assert end_margin_seconds(durations, mode, 0.008) == pytest.approx(expected + (0.008 if durations else 0.0))
+    assert end_margin_seconds(durations, mode, 9.0) == pytest.approx(2 * expected)
