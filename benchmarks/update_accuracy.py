@@ -22,8 +22,8 @@ from tasks.training.preprocessing import apply
 GAINED = Measure("U4", "test accuracy after 4 s on digits, one of four 5x slow: asynchronous - DDP", "points", ">= 5")
 SEEDS = range(5)
 SECONDS = 4.0
-# That of the figure, at which both ways come about furthest in this time; half of it, and twice.
-LEARNING_RATE, OTHERS = 0.4, (0.2, 0.8)
+# That of the figure, which the target was set with; half of it, and twice.
+LEARNING_RATE, OTHERS = 0.8, (0.4, 1.6)
 SPEED_STEPS = 10
 FACTORS = (1.0, 1.0, 1.0, 5.0)
 
@@ -55,7 +55,7 @@ def accuracies(rank: int, rate: float, seed: int) -> dict[str, float]:
     steps = int(SECONDS * speed.item() / (SAMPLES_OF_A_RANK * len(FACTORS)))
     peer = train_ddp(rank, rate, steps - WARM_UP_STEPS, speeds, parts, seed)
     record, _ = train_ours(rank, Settings(SECONDS, "asynchronous", rate), speeds, parts, seed)
-    test = apply(parts.standardised(), parts.test.features), torch.from_numpy(parts.test.labels)
+    test = apply(parts.preprocessing(), parts.test.features), torch.from_numpy(parts.test.labels)
     found = {"asynchronous": record.scores[-1].test, "ddp": accuracy(peer.model, [test], CPU)}
     if rank == 0:
         say(f"rate {rate}, seed {seed}: {found}")

@@ -21,7 +21,7 @@ from benchmarks.updating.coefficients import (
 
 SEEDS = range(8)
 NOISE = 0.2
-OTHER_RATES = (0.2, 0.57)
+OTHER_RATES = (0.4, 1.6)
 NOISY_PASSES = Measure(
     "U10.a", "accuracy coefficient, 20 % label noise: passes to target / without", "ratio", "<= 0.75"
 )

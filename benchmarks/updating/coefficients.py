@@ -22,10 +22,10 @@ NOT_REACHED = 1.5
 LAST_SCORES = 5
 RHO, POWER = 3.0, 0.25
 
-ACCURACY_RATE = 0.4
+ACCURACY_RATE = 0.8
 STRAGGLER_SECONDS = 6.0
 # Steps of the square root of two.
-RATES = (0.2, 0.28, 0.4, 0.57, 0.8, 1.13, 1.6)
+RATES = (0.4, 0.57, 0.8, 1.13, 1.6, 2.26, 3.2)
 # The largest rate is taken that costs no more than this.
 TOLERATED_LOSS = 0.005
 ONE_SLOW, THREE_SLOW = (1.0, 1.0, 1.0, 10.0), (1.0, 5.0, 5.0, 5.0)

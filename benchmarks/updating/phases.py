@@ -178,7 +178,7 @@ def run_on(
     `look` is called after every round. Rank 0 logs its rounds in the job's folder.
     """
     ranks = job.batch.workers
-    preprocessing = parts.standardised()
+    preprocessing = parts.preprocessing()
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.learning_rate, momentum=settings.momentum)
     trainee = Examined(
         rank,

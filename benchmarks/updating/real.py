@@ -59,7 +59,7 @@ def train_ours(
 def train_ddp(rank: int, learning_rate: float, steps: int, speeds: Speeds, parts: Parts, seed: int) -> Peer:
     """So many steps of a plain loop around DistributedDataParallel, on batches that are in memory already."""
     ranks = len(speeds.periods[0])
-    preprocessing = parts.standardised()
+    preprocessing = parts.preprocessing()
     features, labels = apply(preprocessing, parts.train.features), torch.from_numpy(parts.train.labels)
     wrapped = DistributedDataParallel(paced(rank, speeds, perceptron(seed)))
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=learning_rate)

@@ -13,6 +13,8 @@ from tasks.decisions.learning_rate import RateSchedule
 from tasks.decisions.loss_scale import BACKOFF, FIRST_SCALE, LossScale
 from tasks.training.precision import PrecisionName
 
+# Rprop knows its rate in the first step only, ASGD's comes a step late, Adafactor's is a bound that falls by itself.
+NOT_BY_THE_RATE = (torch.optim.Rprop, torch.optim.ASGD, torch.optim.Adafactor)
 # The scale grows where all ranks agree on it, and never by itself.
 NEVER = 2**31 - 1
 
@@ -103,7 +105,13 @@ def clip(parameters: list[torch.Tensor], most: float) -> None:
 
 @contextmanager
 def lowered_rate(optimizer: torch.optim.Optimizer, coefficient: float) -> Iterator[None]:
-    """The learning rates times `coefficient`, for as long as the context lasts."""
+    """Updates move the parameters `coefficient` times as far, for as long as the context lasts.
+
+    The learning rates are multiplied with it; where an optimizer doesn't go by its rate, what it did is cut down.
+    """
+    if isinstance(optimizer, NOT_BY_THE_RATE):
+        yield from _cut_down(optimizer, coefficient)
+        return
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] = group["lr"] * coefficient
@@ -112,3 +120,13 @@ def lowered_rate(optimizer: torch.optim.Optimizer, coefficient: float) -> Iterat
     finally:
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
+
+
+def _cut_down(optimizer: torch.optim.Optimizer, coefficient: float) -> Iterator[None]:
+    """Takes another copy of the parameters, where there is something to cut."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    before = [] if coefficient == 1 else [parameter.detach().clone() for parameter in parameters]
+    yield
+    with torch.no_grad():
+        for parameter, start in zip(parameters, before, strict=bool(before)):
+            parameter.lerp_(start, 1 - coefficient)

@@ -12,8 +12,9 @@ from tasks.decisions.learning_rate import RateSchedule
 from tasks.decisions.loss_scale import FIRST_SCALE, LossScale
 from tasks.decisions.round_plan import RoundPlan
 from tasks.training.cursor import Cursor
+from tasks.training.factories import OPTIMIZERS
 from tasks.training.synchronous import synchronous_round
-from tasks.training.update import Update, UpdateRule, clip
+from tasks.training.update import Update, UpdateRule, clip, lowered_rate
 from tests.support.tight_memory import Tight, net
 from tests.support.trainees import CPU, Wide, plan_of, samples_of, state_of, take_steps, take_window, trainee_of
 
@@ -146,3 +147,23 @@ def test_the_scale_is_what_the_ranks_have_agreed_on_and_1_where_there_is_none() 
     plain = Update(update.optimizer, UpdateRule(precision="bfloat16"), CPU)
     assert plain.agree(LossScale(1024.0, 5), 1.0, 2, 0) == LossScale(1024.0, 5)
     assert plain.loss_scale == 1.0
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_a_coefficient_shortens_the_step_of_every_optimizer(name: str) -> None:
+    """Claims A1.g and A2: the third step, of two optimizers that have taken the same two steps before."""
+    moved = []
+    for coefficient in (1.0, 0.3):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2, bias=False).double()  # Muon takes matrices only
+        kind: Any = OPTIMIZERS[name]
+        optimizer = kind(model.parameters(), lr=0.01)
+        for step in range(3):
+            before = weights_of(model)
+            optimizer.zero_grad()
+            torch.autograd.backward(model(torch.randn(4, 3, dtype=torch.float64)).square().sum())
+            with lowered_rate(optimizer, coefficient if step == 2 else 1.0):
+                optimizer.step()
+        moved.append(weights_of(model) - before)
+    assert moved[0].abs().max() > 0
+    torch.testing.assert_close(moved[1], 0.3 * moved[0], rtol=1e-6, atol=1e-12)
