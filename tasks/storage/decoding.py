@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -23,6 +24,8 @@ from tasks.storage.samples import Samples
 from tasks.storage.suffixes import is_csv, is_json_lines, is_pack
 
 LABEL_TYPES = {"integer": pa.int64(), "string": pa.string(), "boolean": pa.bool_(), "float": pa.float64()}
+PART_BYTES = 1 << 20
+"""About so much of a Parquet file is decoded at a time: memory that has been used is used again, and still in cache."""
 
 
 def read_table(content: bytes | memoryview, schema: Schema, name: str) -> Any:
@@ -44,19 +47,47 @@ def read_table(content: bytes | memoryview, schema: Schema, name: str) -> Any:
     return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
 
 
-def decode(content: bytes | memoryview, schema: Schema, name: str) -> Samples:
-    """All rows of a shard, in the order of the file. Raises `RetrainingError` where they don't fit the schema."""
+def decode(
+    content: bytes | memoryview, schema: Schema, name: str, expected_rows: int | None = None
+) -> Iterator[Samples]:
+    """All rows of a shard, in the order of the file, in parts of some rows each.
+
+    Raises `RetrainingError` where they don't fit the schema, or are not as many as expected, at whatever part that is
+    found.
+    """
+    rows = 0
     try:
-        table = read_table(content, schema, name)
-        features = decode_features(table, schema)
-        labels = _class_indices(table.column(schema.label), schema)
+        for table in _tables(content, schema, name):
+            rows += table.num_rows
+            if expected_rows is not None and rows > expected_rows:
+                break
+            yield Samples(decode_features(table, schema), _class_indices(table.column(schema.label), schema))
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise RetrainingError(f"{name}: can't be decoded: {' '.join(str(error).split())}") from error
-    return Samples(features, labels)
+    if expected_rows is not None and rows != expected_rows:
+        more_or_less = "more" if rows > expected_rows else "fewer"
+        raise RetrainingError(f"{name}: has {more_or_less} than the {expected_rows:,} rows that were measured")
+
+
+def _tables(content: bytes | memoryview, schema: Schema, name: str) -> Iterator[Any]:
+    """A shard as Arrow tables: one, or of Parquet, that can be read so, some rows at a time."""
+    if not comes_in_parts(name):
+        yield read_table(content, schema, name)
+        return
+    row_bytes = schema.width * np.dtype(schema.dtype).itemsize
+    rows = max(1, PART_BYTES // max(1, row_bytes))
+    yield from pq.ParquetFile(pa.BufferReader(content)).iter_batches(rows, use_threads=False)
+
+
+def comes_in_parts(name: str) -> bool:
+    """Whether a shard of this name is decoded part by part, and never lies in memory as a whole table."""
+    return not (is_csv(name) or is_json_lines(name) or is_pack(name))
 
 
 def give_back_memory() -> None:
-    """Arrow keeps what decoding took for the next time, on each thread that ever decoded. Here it goes back."""
+    """Arrow keeps what decoding took for the next time, on each thread that ever decoded. Here it goes back: of whole
+    tables that is much, and of parts it would cost more than they do to decode, since the kernel clears what it gives.
+    """
     pa.default_memory_pool().release_unused()
 
 
@@ -165,8 +196,8 @@ def _constants(values: tuple[Any, ...], kind: str) -> Any:
     return pa.Array.from_buffers(LABEL_TYPES[kind], len(values), [None, pa.py_buffer(content)])
 
 
-def _one(chunks: Any) -> Any:
-    array = chunks.combine_chunks()
+def _one(values: Any) -> Any:
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array

@@ -177,25 +177,27 @@ class InMemorySource:
                 self._memory.states[shard] = state
                 self._changed.notify_all()
 
-    def _load_shard(self, shard: int) -> None:
+    def _load_shard(self, number: int) -> None:
         began = time.monotonic()
+        shard = self._manifest.shards[number]
         from_store = 0
 
         def note_fetched(size: int) -> None:
             nonlocal from_store
             from_store = size
 
-        content = read_cached(self._manifest, shard, self._cache, note_fetched)
+        content = read_cached(self._manifest, number, self._cache, note_fetched)
         with self._changed:
             self.bytes_from_store += from_store
             self._memory.read_seconds[0 if from_store else 1] += time.monotonic() - began
-            self._memory.states[shard] = DECODING
+            self._memory.states[number] = DECODING
             self._changed.notify_all()
-        samples = decode(content, self._schema, stored(self._manifest, self._manifest.shards[shard]).name)
-        room = self._memory.rows.part(int(self._starts[shard]), int(self._starts[shard + 1]))
-        room.features[:] = samples.features
-        room.labels[:] = samples.labels
-        del samples, content
+        start = int(self._starts[number])
+        for part in decode(content, self._schema, stored(self._manifest, shard).name, shard.rows):
+            part.copied_to(self._memory.rows.part(start, start + len(part)))
+            start += len(part)
+            del part
+        del content
         give_back_memory()
 
 

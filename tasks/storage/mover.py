@@ -11,17 +11,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
+import numpy as np
+
 from tasks.decisions.moving import plan_moving
 from tasks.errors import RetrainingError
 from tasks.records import Manifest, Schema
-from tasks.storage.decoding import decode, give_back_memory
+from tasks.storage.decoding import comes_in_parts, decode, give_back_memory
 from tasks.storage.giving_way import give_way, processors
 from tasks.storage.jobs import Job, Jobs
 from tasks.storage.look_ahead import LookAhead
 from tasks.storage.order import Orders
 from tasks.storage.placing import place_on_node
 from tasks.storage.ring import Ring
-from tasks.storage.samples import Samples, StallCause, in_blocks, room_for
+from tasks.storage.samples import Samples, StallCause, in_blocks, join, room_for, rows_within
 from tasks.storage.shard_reader import ShardReader
 from tasks.storage.split import Parts
 from tasks.storage.stalls import Stalls
@@ -29,6 +31,7 @@ from tasks.storage.transfer import stored
 from tasks.storage.validation_rows import ValidationRows
 
 CLOSING_SECONDS = 2.0
+NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
 class Mover:
@@ -209,7 +212,7 @@ class Mover:
             outcome = self._do(job)
         except Exception as error:  # raised again in the thread that waits for the shard
             outcome = error
-        if job.kind != "read":
+        if job.kind != "read" and not comes_in_parts(self._manifest.shards[job.shard].path):
             give_back_memory()
         with self._work:
             self._note(job, outcome)
@@ -222,14 +225,22 @@ class Mover:
         """A shard's bytes, or the validation rows of one that is decoded, if they are wanted."""
         if job.kind == "read":
             return self._reader.read(job.shard, job.turn)
+        shard = self._manifest.shards[job.shard]
         content = job.content if job.kind == "decode" else self._reader.read(job.shard)
-        samples = decode(content, self._schema, stored(self._manifest, self._manifest.shards[job.shard]).name)
-        if job.kind == "decode":
-            self._ring.fill(job.shard, samples, self._parts.training[job.shard])
         with self._work:
-            if not self._validation.wants(job.shard):
-                return None
-        return samples.rows(self._parts.validation[job.shard])
+            is_wanted = self._validation.wants(job.shard)
+        training = self._parts.training[job.shard] if job.kind == "decode" else NO_ROWS
+        validation = self._parts.validation[job.shard] if is_wanted else NO_ROWS
+        kept, start, done = [], 0, 0
+        for part in decode(content, self._schema, stored(self._manifest, shard).name, shard.rows):
+            stop = start + len(part)
+            if len(rows := rows_within(training, start, stop)):
+                self._ring.fill(job.shard, part, rows, done)
+                done += len(rows)
+            if len(rows := rows_within(validation, start, stop)):
+                kept.append(part.rows(rows))
+            start = stop
+        return join(kept) if kept else None
 
     def _note(self, job: Job, outcome: object) -> None:
         if isinstance(outcome, Exception):

@@ -60,14 +60,16 @@ class Ring:
         self._free.sort()
         self._pieces[shard] = taken
 
-    def fill(self, shard: int, samples: Samples, rows: NDArray[np.int64]) -> None:
-        """Copy these rows of a decoded shard into its room."""
-        done = 0
+    def fill(self, shard: int, samples: Samples, rows: NDArray[np.int64], done: int = 0) -> None:
+        """Copy these rows of a decoded shard, or of a part of it, into its room, behind the `done` rows of others."""
+        before = 0
         for start, stop in self._pieces[shard]:
-            part = rows[done : done + stop - start]
-            np.take(samples.features, part, axis=0, out=self._rows.features[start:stop], mode="clip")
-            np.take(samples.labels, part, out=self._rows.labels[start:stop], mode="clip")
-            done += stop - start
+            first, last = max(done - before, 0), min(done + len(rows) - before, stop - start)
+            if first < last:
+                part, room = rows[before + first - done : before + last - done], slice(start + first, start + last)
+                np.take(samples.features, part, axis=0, out=self._rows.features[room], mode="clip")
+                np.take(samples.labels, part, out=self._rows.labels[room], mode="clip")
+            before += stop - start
 
     def admit(self, shard: int) -> None:
         """A shard's room is filled: its samples may be taken."""

@@ -48,6 +48,12 @@ def join(parts: list[Samples]) -> Samples:
     return Samples(np.concatenate([part.features for part in parts]), np.concatenate([part.labels for part in parts]))
 
 
+def rows_within(rows: NDArray[np.int64], start: int, stop: int) -> NDArray[np.int64]:
+    """Those of a shard's rows, which rise, that are in its part [start, stop), as rows of that part."""
+    first, last = np.searchsorted(rows, (start, stop))
+    return rows[first:last] - start
+
+
 class SampleSource(Protocol):
     """Training samples by their position in an epoch's order, and validation samples.
 

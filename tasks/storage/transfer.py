@@ -26,7 +26,9 @@ from tasks.storage.places import BusyError, DeniedError, FullError, MissingError
 from tasks.storage.store import BLOCK_BYTES, HashedReader, WrongObjectError, check, hash_file
 
 CONNECTIONS = 32
-"""In all, of a place; small objects wait more than they travel and take that many at once, large ones half of it."""
+"""Of a few large objects together, in ranges; of many, half as many come at a time, each whole."""
+SMALL_AT_ONCE = 64
+"""Small objects wait more than they travel; with more of them at a time this process is what they wait for."""
 LARGE_BYTES = 1 << 20
 FETCHES = 2
 """How often an object is fetched that arrives with wrong bytes."""
@@ -152,7 +154,7 @@ def fetch_objects(
     # A few large objects come in ranges, many small ones side by side.
     connections = max(1, CONNECTIONS // max(1, len(unique)))
     fetch = partial(_fetch, cache=cache_folder, options=options, on_bytes=on_bytes, connections=connections)
-    with ThreadPoolExecutor(CONNECTIONS // 2 if are_large else CONNECTIONS, thread_name_prefix="fetch") as pool:
+    with ThreadPoolExecutor(CONNECTIONS // 2 if are_large else SMALL_AT_ONCE, thread_name_prefix="fetch") as pool:
         futures = [pool.submit(fetch, item) for item in unique]
         try:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:

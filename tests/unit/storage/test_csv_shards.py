@@ -11,10 +11,10 @@ import pytest
 
 from tasks.errors import RetrainingError
 from tasks.records import Column, Schema
-from tasks.storage import csv_shards
+from tasks.storage import csv_shards, decoding
 from tasks.storage.csv_shards import find_in_csv
-from tasks.storage.decoding import decode
 from tasks.storage.found import FoundShard
+from tasks.storage.samples import Samples, join
 from tasks.storage.suffixes import is_csv
 
 
@@ -27,6 +27,11 @@ def look(text: str | bytes, name: str = "a.csv", training: Any = None) -> FoundS
 
     content = text.encode() if isinstance(text, str) else text
     return find_in_csv(name, io.BytesIO(content), "label", trains)
+
+
+def decode(content: bytes, schema: Schema, name: str) -> Samples:
+    """All parts of a shard, put together."""
+    return join(list(decoding.decode(content, schema, name)))
 
 
 def kinds(shard: FoundShard) -> dict[str, str]:

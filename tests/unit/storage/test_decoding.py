@@ -10,7 +10,13 @@ import pytest
 
 from tasks.errors import RetrainingError
 from tasks.records import Column, Schema
-from tasks.storage.decoding import decode
+from tasks.storage import decoding
+from tasks.storage.samples import Samples, join
+
+
+def decode(content: bytes, schema: Schema, name: str, rows: int | None = None) -> Samples:
+    """All parts of a shard, put together."""
+    return join(list(decoding.decode(content, schema, name, rows)))
 
 
 def stored(**columns: Any) -> bytes:
@@ -119,3 +125,24 @@ def test_without_a_single_category_every_text_is_nan() -> None:
 def test_numbers_are_no_categories() -> None:
     with pytest.raises(RetrainingError, match="column 't' must hold text, not int64"):
         decode(stored(t=[1, 2], label=[0, 1]), schema(TEXTS), "a")
+
+
+@pytest.mark.parametrize("part_bytes", [1, 24, 1 << 20])
+def test_a_shard_comes_in_parts_of_some_rows_each(part_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "PART_BYTES", part_bytes)
+    file = io.BytesIO()
+    texts = pa.array([["a", "b", None][row % 3] for row in range(50)])
+    numbers = pa.array(range(50), pa.float32())
+    pq.write_table(pa.table({"n": numbers, "t": texts, "label": [row % 2 for row in range(50)]}), file)
+    parts = list(decoding.decode(file.getvalue(), schema(Column("n", "float"), TEXTS), "a.parquet", 50))
+    assert max(len(part) for part in parts) == min(50, max(1, part_bytes // 8))
+    whole = join(parts)
+    assert whole.features[:, 0].tolist() == list(range(50))
+    np.testing.assert_array_equal(whole.features[:6, 1], [0, 1, np.nan, 0, 1, np.nan])
+    assert whole.labels.tolist() == [row % 2 for row in range(50)]
+
+
+@pytest.mark.parametrize(("rows", "found"), [(2, "more"), (4, "fewer")])
+def test_another_number_of_rows_than_was_measured_is_refused(rows: int, found: str) -> None:
+    with pytest.raises(RetrainingError, match=rf"a\.parquet: has {found} than the {rows} rows"):
+        decode(stored(x=[1.0, 2.0, 3.0], label=[0, 1, 0]), schema(Column("x", "float")), "a.parquet", rows)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tasks.storage.ring import Ring
-from tasks.storage.samples import Samples, room_for
+from tasks.storage.samples import Samples, room_for, rows_within
 
 
 def shard(number: int, rows: int) -> Samples:
@@ -42,6 +42,25 @@ def test_unequal_shards_share_the_room_to_its_last_row() -> None:
         ring.drop(number)
     put(ring, 5, 30)
     assert taken(ring, [5, 5], [29, 0]) == [5029, 5000]
+
+
+def test_a_shard_that_comes_in_parts_lies_in_whatever_pieces_are_free() -> None:
+    ring = Ring(24, 3, "float32", shards=5)
+    for number in range(4):
+        put(ring, number, 6)
+    ring.drop(0)
+    ring.drop(2)
+    ring.reserve(4, 11)
+    rows, done = np.array([0, 1, 2, 5, 7, 8, 9, 12, 13, 18, 19]), 0
+    for start in range(0, 20, 4):
+        part = rows_within(rows, start, start + 4)
+        ring.fill(4, shard(4, 20).part(start, start + 4), part, done)
+        done += len(part)
+    ring.admit(4)
+    into = room_for(11, 3, "float32")
+    ring.gather(ring.places(np.full(11, 4, np.int32), np.arange(11, dtype=np.int32)), into)
+    assert (into.features[:, 0] - 4000).tolist() == (into.labels - 4).tolist() == rows.tolist()
+    assert taken(ring, [1, 3, 1], [0, 5, 5]) == [1000, 3005, 1005]
 
 
 def test_a_shard_is_here_only_when_it_is_filled_and_until_it_goes() -> None:
