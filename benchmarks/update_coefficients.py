@@ -10,18 +10,18 @@ import torch
 from benchmarks.figures import Measure, begin, report, say
 from benchmarks.updating.coefficients import (
     ACCURACY_RATE,
+    DURATION_RATE,
     ONE_SLOW,
-    RATES,
     THREE_SLOW,
     accuracy_coefficient,
     duration_coefficient,
     synchronous_accuracy,
-    tuned,
 )
 
 SEEDS = range(8)
 NOISE = 0.2
 OTHER_RATES = (0.4, 1.6)
+OTHER_DURATION_RATES = (1.6, 2.0, 2.8)
 NOISY_PASSES = Measure(
     "U10.a", "accuracy coefficient, 20 % label noise: passes to target / without", "ratio", "<= 0.75"
 )
@@ -51,19 +51,18 @@ def of_accuracy() -> None:
 
 
 def of_durations() -> None:
-    accuracies = {rate: synchronous_accuracy(rate, SEEDS) for rate in RATES}
-    rate = tuned(accuracies)
-    below = [each for each in RATES if each < rate][-2:]
+    rates = (DURATION_RATE, *OTHER_DURATION_RATES)
+    accuracies = {rate: synchronous_accuracy(rate, SEEDS) for rate in rates}
     for measure, factors in ((ONE, ONE_SLOW), (THREE, THREE_SLOW)):
-        found = {each: duration_coefficient(factors, each, SEEDS) for each in (*below, rate)}
+        found = {each: duration_coefficient(factors, each, SEEDS) for each in rates}
         points = {str(each): round(found[each].points, 2) for each in found}
         report(
             measure.figure(
-                found[rate].points,
-                learning_rate=rate,
+                found[DURATION_RATE].points,
+                learning_rate=DURATION_RATE,
                 synchronous_accuracies={str(each): round(accuracy, 4) for each, accuracy in accuracies.items()},
                 points_at_rates=points,
-                **found[rate].told(),
+                **found[DURATION_RATE].told(),
             )
         )
         say(f"steps of {factors}: {points}")

@@ -11,7 +11,6 @@ import torch.distributed as dist
 
 from benchmarks import update_faults
 from benchmarks.updating import stamping
-from benchmarks.updating.coefficients import tuned
 from benchmarks.updating.digits import Shuffled, digits
 from benchmarks.updating.paced import Paced, Speeds, perceptron
 from benchmarks.updating.phases import Record, Stamp
@@ -106,10 +105,6 @@ def test_a_source_gives_each_sample_once_an_epoch_in_the_same_order_on_every_ran
     assert not np.array_equal(first.features, second.features)
     assert np.array_equal(np.sort(first.features.sum(1)), np.sort(parts.train.features.sum(1)))
     assert sum(len(each.validation()[0]) for each in (one, other)) == len(parts.validation)
-
-
-def test_the_tuned_rate_is_the_largest_that_costs_no_more_than_half_a_point() -> None:
-    assert tuned({0.1: 0.96, 0.2: 0.97, 0.4: 0.9651, 0.8: 0.9649}) == 0.4
 
 
 def test_changes_begin_with_the_synchronous_mode() -> None:
