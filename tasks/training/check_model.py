@@ -20,6 +20,7 @@ def try_model(params: Params, schema: Schema) -> None:
     with torch.random.fork_rng(devices=[]):
         model = build_model(params.model, schema)
         build_optimizer(params.optimizer, model)
+        _refuse_complex(params, model)
         features = torch.zeros(samples, *schema.input_shape)
         # Some models return other things while they train.
         for mode in ("training", "evaluation"):
@@ -60,6 +61,18 @@ def try_model(params: Params, schema: Schema) -> None:
         raise ParameterError([f"model.factory: {name!r} gives outputs that no gradient flows back from"])
     if not value.requires_grad:
         raise ParameterError([f"model.loss: {params.model.loss!r} returns a number that no gradient flows back from"])
+
+
+def _refuse_complex(params: Params, model: torch.nn.Module) -> None:
+    """Ranks exchange real numbers only."""
+    found = [key for key, tensor in model.state_dict().items() if tensor.is_complex()]
+    if found and params.cluster.workers > 1:
+        raise ParameterError(
+            [
+                f"model.factory: {params.model.factory!r} has complex numbers in {found[0]}; several workers need real "
+                "ones (torch.view_as_real), or cluster.workers must be 1"
+            ]
+        )
 
 
 def try_precision(params: Params, schema: Schema, device_type: str) -> None:

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib import import_module
@@ -157,7 +158,7 @@ def _launch(job: Job, job_file: str, known: Mapping[str, str]) -> int:
         logs_specs=DefaultLogsSpecs(log_dir=str(job.logs), redirects=Std.ALL),
     )
     try:
-        elastic_launch(config, run_rank)(job_file, known)
+        elastic_launch(config, run_rank)(job_file, known, time.time())
     except ChildFailedError as error:
         # Where a worker is killed the others fail too, on their broken connections: the signal is the cause.
         killed = [(rank, failure) for rank, failure in error.failures.items() if failure.exitcode < 0]

@@ -49,6 +49,8 @@ def train(
         planner = Replayer(replay, job, trainee)
     rule = rules(job)[1]
     patience = Patience(trainee.ranks, is_local=job.source.mode == "local")
+    if progress.is_over and job.stop_at_target and target_reached(progress.accuracy, rule.target):
+        return "target"  # and a worker was lost only after that
     shared = runner.begin()
     is_first = True
     while True:

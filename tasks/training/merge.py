@@ -68,8 +68,8 @@ class Merger:
     def is_finite(self) -> bool:
         """Are all parameters that are trained finite, and all buffers that were when training began?"""
         tensors: list[torch.Tensor] = [each for each in self.model.parameters() if each.requires_grad]
-        present = self.buffers.present().values()
-        tensors += [buffer for buffer, has_moved in zip(present, self.buffers.moved(), strict=True) if has_moved]
+        moved = zip(self.buffers.present().items(), self.buffers.moved(), strict=True)
+        tensors += [buffer for (name, buffer), has_moved in moved if has_moved and name not in self.buffers.unbounded]
         # Read at the end, all at once: each reading waits for the device.
         return bool(torch.stack([torch.isfinite(tensor).all() for tensor in tensors]).all())
 
@@ -86,14 +86,15 @@ class Merger:
 class FloatBuffers:
     """The float buffers of a model, and which of them training has changed.
 
-    Many never change (a mask, a table of positions), and may hold infinities on purpose: a mean over ranks would move
-    them by rounding.
+    Many never change (a mask, a table of positions): a mean over ranks would move them by rounding. Those that are
+    `unbounded` hold infinities or NaN from the start, on purpose (a mask, a running maximum).
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
         self.start = {name: buffer.detach().clone() for name, buffer in self.present().items()}
         self.changed: set[str] = set()
+        self.unbounded = {name for name, buffer in self.start.items() if not bool(torch.isfinite(buffer).all())}
 
     def present(self) -> dict[str, torch.Tensor]:
         """In an order that is alike on every rank."""
@@ -179,7 +180,7 @@ def _has_state(optimizer: torch.optim.Optimizer) -> bool:
 
 @torch.no_grad()
 def merge_integer_buffers(model: torch.nn.Module) -> None:
-    """Counters take the largest value of all ranks."""
+    """Counters take the largest value of all ranks, and flags are set where any rank has set them."""
     for buffer in model.buffers():
-        if not buffer.is_floating_point() and buffer.dtype != torch.bool:
-            dist.all_reduce(buffer, op=dist.ReduceOp.MAX)
+        if not buffer.is_floating_point():
+            dist.all_reduce(buffer.view(torch.uint8) if buffer.dtype == torch.bool else buffer, op=dist.ReduceOp.MAX)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
 
 
 class Peers:
@@ -32,6 +34,22 @@ class Peers:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
         return f"{', '.join(stopped)} is stopped and does not answer" if stopped else None
+
+    def silent(self, rank: int, wait_seconds: float) -> str | None:
+        """Those that don't notice within `wait_seconds`, as this rank has, that some rank is gone; None: all have.
+
+        A rank that hangs notices nothing, and neither does one that is dead.
+        """
+        try:
+            store = _get_default_store()
+            store.set(f"noticed/{rank}", "")
+            time.sleep(wait_seconds)
+            ranks = range(len(self.processes))
+            missing = [each for each in ranks if each != rank and not store.check([f"noticed/{each}"])]
+        except RuntimeError:  # the store is gone with the rank that held it
+            return None
+        named = [f"rank {each} (process {self.processes[each][1]} on {self.processes[each][0]})" for each in missing]
+        return f"{', '.join(named)} does not answer any more" if named else None
 
 
 def _state(pid: int) -> str:

@@ -71,8 +71,7 @@ class LivePlanner:
         lost = len(shared.not_finite)
         if lost == self.trainee.ranks or (progress.mode == "synchronous" and lost):
             return "diverged"
-        margin = end_margin_seconds(shared.durations_seconds, progress.mode, self._overhead_seconds)
-        if shared.left_seconds <= margin:
+        if shared.left_seconds <= self._margin_seconds(progress, shared):
             return "duration"
         if self.job.max_steps is not None and progress.steps >= self.job.max_steps:
             return "max_steps"
@@ -95,9 +94,10 @@ class LivePlanner:
         batch, ranks = self.trainee.plan.batch_size, self.trainee.ranks
         left_steps = None if self.job.max_steps is None else self.job.max_steps - progress.steps
         if progress.mode == "synchronous":
-            rebalance = self.mode_rule.rebalance
-            left, overhead = progress.left_seconds, self._overhead_seconds
-            return plan_synchronous(batch, ranks, durations, left, left_steps, found.applied, rebalance, overhead)
+            plan = self._synchronous(shared, progress.left_seconds, left_steps, found.applied)
+            self.reporter.batch_share = plan.coefficient / found.applied
+            return plan
+        self.reporter.batch_share = 1.0
         probe = progress.rounds_in_mode % PROBE_ROUNDS == PROBE_ROUNDS - 1
         left_samples = cursor.left if left_steps is None else min(cursor.left, left_steps * batch)
         return plan_asynchronous(batch, ranks, durations, progress.left_seconds, left_samples, probe, found.applied)
@@ -110,6 +110,25 @@ class LivePlanner:
             part = self.trainee.plan.part
             spent = overhead_of_round(plan, done.steps, shared.taken, shared.durations_seconds, part, seconds)
             self.overheads.append(spent)
+
+    def _margin_seconds(self, progress: Progress, shared: Shared) -> float:
+        if progress.mode == "asynchronous":
+            return end_margin_seconds(shared.durations_seconds, progress.mode, self._overhead_seconds)
+        return self._synchronous(shared, shared.left_seconds, None, 1.0).margin_seconds
+
+    def _synchronous(
+        self, shared: Shared, left_seconds: float, left_steps: int | None, coefficient: float
+    ) -> RoundPlan:
+        return plan_synchronous(
+            self.trainee.plan.batch_size,
+            self.trainee.ranks,
+            shared.durations_seconds,
+            left_seconds,
+            left_steps,
+            coefficient,
+            self.mode_rule.rebalance,
+            self._overhead_seconds,
+        )
 
     @property
     def _overhead_seconds(self) -> float:

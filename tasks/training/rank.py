@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from tasks.storage.handed_on import take_over
 
 
-def run_rank(job_file: str, known: Mapping[str, str]) -> None:
-    """Run this process's rank of a phase; the fork server has the worker loaded. `known` is what `handed_on` gave."""
+def run_rank(job_file: str, known: Mapping[str, str], launched_at: float) -> None:
+    """Run this process's rank of a phase; the fork server has the worker loaded. `known` is what `handed_on` gave.
+
+    `launched_at` is when the launcher began, in seconds since 1970."""
     take_over(known)
     from tasks.training.worker import run_worker
 
-    run_worker(job_file)
+    run_worker(job_file, launched_at)

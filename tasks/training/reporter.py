@@ -36,6 +36,8 @@ class Reporter:
         self.last_mode_choice: Decision | None = None
         self.b_ratio = 0.0
         self.gradient_coefficient = 1.0
+        # Of rebalanced steps: the samples of a step over those of a whole batch.
+        self.batch_share = 1.0
 
     def rounded(self, progress: Progress, shared: Shared) -> None:
         """A round is over."""
@@ -136,7 +138,7 @@ class Reporter:
             "coef_duration": found.duration,
             "coef_delta_b": found.delta_b,
             "gradient_coefficient": found.applied,
-            "learning_rate": self._learning_rate(progress) * found.applied,
+            "learning_rate": self._learning_rate(progress) * found.applied * self.batch_share,
         }
         self.b_ratio, self.gradient_coefficient = b_ratio, found.applied
         if durations:

@@ -24,12 +24,13 @@ def restore(
     optimizer: torch.optim.Optimizer,
     device: torch.device,
     ranks: int,
+    launched_at: float,
     journal: Journal | None,
 ) -> Progress:
     """Load what there is into model and optimizer. `journal`, of rank 0, gets what was not as expected.
 
-    A restart after a lost worker goes on within the same time: what went by since the checkpoint is gone. A later start
-    has what was left.
+    A restart after a lost worker goes on within the same time: what went by since the checkpoint, or since the launcher
+    began (`launched_at`, in seconds since 1970), is gone. A later start has what was left.
     """
     own = load_checkpoint(job.checkpoint, job.fingerprint, device) if job.checkpoint.exists() else None
     changed = _what_changed(job, own, ranks) if job.checkpoint.exists() else None
@@ -41,7 +42,8 @@ def restore(
         optimizer.load_state_dict(own.optimizer)
         progress = Progress.from_plain(own.progress)
         if int(os.environ.get(RESTARTS, "0")) > 0:
-            progress.left_seconds -= max(0.0, time.time() - progress.saved_at_clock_seconds)
+            since = max(progress.saved_at_clock_seconds, launched_at)
+            progress.left_seconds -= max(0.0, time.time() - since)
         if progress.workers != ranks:
             progress.micro_batch = 0  # parts are of another size
         return _calibrated(job, progress, ranks, journal)

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from tasks.decisions.round_plan import RoundPlan
+from tasks.errors import RetrainingError
 from tasks.training.asynchronous import asynchronous_round
 from tasks.training.cursor import Cursor
 from tasks.training.exchange import Own, Shared, exchange
@@ -31,6 +32,7 @@ class RoundRunner:
         self.deadline = clock() + left_seconds
         self.merger = Merger(trainee.model, trainee.optimizer, trainee.rank, trainee.ranks)
         self.save_seconds = 0.0
+        self.trained = self._count_trained()
 
     def begin(self) -> Shared:
         """All ranks are here: from now on each can tell by its own clock how much of rank 0's time is left.
@@ -72,8 +74,16 @@ class RoundRunner:
         trainee.source.release(cursor.epoch, cursor.first_left)
         return max(1, round(sum(shared.taken) / trainee.plan.batch_size)), shared
 
+    def _count_trained(self) -> int:
+        return sum(parameter.requires_grad for parameter in self.trainee.model.parameters())
+
     def _own(self) -> Own:
         trainee = self.trainee
+        if trainee.ranks > 1 and (trained := self._count_trained()) != self.trained:
+            raise RetrainingError(
+                f"the model trains {trained} parameters now, and {self.trained} when the phase began: several workers "
+                "can't follow one that freezes or unfreezes layers while it trains"
+            )
         tally = trainee.tally
         return Own(
             trainee.timer.seconds(),

@@ -32,12 +32,13 @@ class StepTimer:
         self.first = True
         self.durations: deque[float] = deque(maxlen=REMEMBERED_STEPS)
         self.asked_in_vain = 0
+        self.factors: dict[int, float] = {}
         self.spans: list[tuple[int, bool, list[tuple[Moment, Moment]]]] = []
         self.open: Moment | None = None
 
     def begin_step(self, samples: int, planned: int | None = None) -> None:
         """A step on `samples` samples starts, and its first span with it; `planned` were an equal part unless given."""
-        is_whole = samples * 2 >= (self.part if planned is None else planned)
+        is_whole = samples > 0 and samples * 2 >= (self.part if planned is None else planned)
         self.spans.append((samples, is_whole, []))
         self.resume()
 
@@ -60,6 +61,7 @@ class StepTimer:
         """What was measured so far is of other passes."""
         self.spans.clear()
         self.durations.clear()
+        self.factors.clear()
 
     def seconds(self) -> float | None:
         """The duration of a planned part; None before there is a warmed-up step."""
@@ -67,6 +69,8 @@ class StepTimer:
             torch.cuda.synchronize(self.device)
         self.asked_in_vain += not self.spans
         for samples, is_whole, spans in self.spans:
+            if not samples:
+                continue
             if self.first:
                 self.first = False
             elif is_whole:
@@ -74,9 +78,26 @@ class StepTimer:
                 if self.asked_in_vain >= STALE_AFTER:
                     self.durations.clear()
                 self.asked_in_vain = 0
-                self.durations.append(max(LEAST_STEP_SECONDS, spent / samples * self.part))
+                self.durations.append(max(LEAST_STEP_SECONDS, spent * self._factor(samples, spent)))
         self.spans.clear()
         return statistics.median(self.durations) if self.durations else None
+
+    def _factor(self, samples: int, spent: float) -> float:
+        """How many times as long a whole part takes as `samples` of it.
+
+        Fixed costs lie between a step that takes as long whatever it has, and one that takes as long as it has samples.
+        What a size costs is learned when it first comes, from what a whole part took until then; without that it
+        is taken to go with the samples. Parts that differ by one sample are as good as equal.
+        """
+        if abs(samples - self.part) <= 1:
+            return 1.0
+        by_samples = self.part / samples
+        if samples not in self.factors:
+            if not self.durations:
+                return by_samples
+            learned = statistics.median(self.durations) / max(spent, LEAST_STEP_SECONDS)
+            self.factors[samples] = min(max(1.0, by_samples), max(min(1.0, by_samples), learned))
+        return self.factors[samples]
 
     def _moment(self) -> Moment:
         if self.device.type != "cuda":

@@ -155,7 +155,7 @@ class Trainee:
 
         def attempt(sizes: list[int]) -> float:
             nonlocal loss, divisor
-            self.timer.begin_step(own or 1, planned)
+            self.timer.begin_step(own, planned)
             self.optimizer.zero_grad(set_to_none=True)
             weights = denominators(self.loss, labels, sizes)
             # What other ranks hold is not known yet: their sum is corrected when they meet.

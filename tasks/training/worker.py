@@ -49,7 +49,7 @@ START_TIMEOUT = timedelta(seconds=AT_FIRST_SECONDS)
 NOTICE_SECONDS = 2.0
 
 
-def run_worker(job_file: str) -> None:
+def run_worker(job_file: str, launched_at: float) -> None:
     """Run this process's rank of a phase. Called by torch's elastic launcher in every worker process."""
     die_with_parent()
     die_with(int(os.environ[LAUNCHER_PID]))
@@ -59,13 +59,14 @@ def run_worker(job_file: str) -> None:
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=START_TIMEOUT)
     peers = Peers()
     try:
-        _run(job, rank, ranks, device)
+        _run(job, rank, ranks, device, launched_at)
     except RuntimeError as error:
         if ranks > 1 and _has_lost_a_peer(error):
             if stopped := peers.stopped():
                 raise RetrainingError(stopped) from error
             # The launcher is to see the rank that died first, and not the one that only noticed.
-            time.sleep(NOTICE_SECONDS)
+            if silent := peers.silent(rank, NOTICE_SECONDS):
+                raise RetrainingError(silent) from error
         raise
     finally:
         dist.destroy_process_group()
@@ -76,13 +77,15 @@ def _has_lost_a_peer(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistError | PeerOutOfMemoryError) or "gloo" in str(error)
 
 
-def _run(job: Job, rank: int, ranks: int, device: torch.device) -> None:
+def _run(job: Job, rank: int, ranks: int, device: torch.device, launched_at: float) -> None:
     preprocessing = read_record(Path(job.preprocessing), Preprocessing)
     seed_everything(job.params.seed)
     model = build_model(job.params.model, job.source.schema).to(device)
     keep_statistics_to_a_rank(model)
     optimizer = build_optimizer(job.params.optimizer, model)
-    progress = restore(job, model, optimizer, device, ranks, Journal(Path(job.journal)) if rank == 0 else None)
+    progress = restore(
+        job, model, optimizer, device, ranks, launched_at, Journal(Path(job.journal)) if rank == 0 else None
+    )
     # Ranks hold the same weights now.
     draw_anew(job.params.seed, rank, progress.earlier_steps + progress.steps)
     timer = StepTimer(job.batch.part, device)

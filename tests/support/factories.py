@@ -84,6 +84,17 @@ class Flattening(nn.Module):
         return outputs
 
 
+class Complex(Linear):
+    """With a spectral weight, which it uses by its real part."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(input_shape, classes)
+        self.spectrum = nn.Parameter(torch.ones(classes, dtype=torch.complex64))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return super().forward(features) + self.spectrum.real
+
+
 class Swapped(Linear):
     """Gives (classes, samples) instead of (samples, classes)."""
 

@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tasks.config import Params
 from tasks.errors import RetrainingError
+from tasks.record_files import read_record
 from tasks.records import Run
+from tasks.training.factories import build_model, build_optimizer
+from tasks.training.job import Job
+from tasks.training.restoring import RESTARTS, restore
 from tasks.training.rounds import read_rounds
+from tests.support.coming import comes
 from tests.support.phases import events_of, params_of, train
 from tests.support.repositories import make_repository, run_in, tables
 
@@ -54,6 +60,38 @@ def test_a_rank_that_is_stopped_is_noticed_after_the_time_out_and_named(run: Run
     assert time.monotonic() - begun < 20
 
 
+def test_a_rank_that_hangs_is_named_by_those_that_wait_for_it(run: Run) -> None:
+    with pytest.raises(RetrainingError, match=r"rank 1 \(process \d+ on .*\) does not answer any more"):
+        train(params("hanging_rank", run, 120.0, max_restarts=0), run)
+
+
+def test_a_model_that_unfreezes_layers_while_several_workers_train_it_is_refused(run: Run) -> None:
+    with pytest.raises(RetrainingError, match="the model trains 4 parameters now, and 2 when the phase began"):
+        train(params("unfreezing_model", run, 60.0, max_restarts=0), run)
+
+
+def test_a_pause_before_a_resumed_phase_loses_a_worker_is_no_time_of_training(run: Run) -> None:
+    result = train(params_of(), run)
+    job = read_record(Path(result.checkpoint).parent / "job.json", Job)
+    content = torch.load(job.checkpoint, weights_only=True)
+    now = time.time()
+    content["progress"] |= {"saved_at_clock_seconds": now - 3600, "left_seconds": 20.0, "is_over": False}
+    torch.save(content, job.checkpoint)
+    model = build_model(job.params.model, job.source.schema)
+    optimizer = build_optimizer(job.params.optimizer, model)
+    left = {}
+    for restarts, launched_at in (("0", now - 3), ("1", now - 3), ("1", now - 7200)):
+        os.environ[RESTARTS] = restarts
+        try:
+            progress = restore(job, model, optimizer, torch.device("cpu"), 1, launched_at, None)
+        finally:
+            del os.environ[RESTARTS]
+        left[restarts, round(now - launched_at)] = progress.left_seconds
+    assert left["0", 3] == 20.0
+    assert left["1", 3] == pytest.approx(17.0, abs=0.9)
+    assert left["1", 7200] < 0
+
+
 def test_a_rank_whose_weights_are_not_finite_is_left_out_and_the_run_is_tagged(run: Run) -> None:
     result = train(params("exploding_model", run, 4.0, update_mode="asynchronous"), run)
     assert result.ended_by == "duration"
@@ -84,7 +122,8 @@ def test_nothing_is_left_behind_by_workers_that_were_killed(run: Run, limit: obj
         assert done.returncode == 0
         assert (Path(run.folder) / "died").exists()
         assert list(Path(temporary).iterdir()) == []
-        assert [file for file in set(Path("/dev/shm").iterdir()) - shared if not is_mapped(file)] == []
+        # The tracker of Python's semaphores ends after the launcher.
+        assert comes(lambda: not [file for file in set(Path("/dev/shm").iterdir()) - shared if not is_mapped(file)], 20)
         assert [process for process in processes() if f"TMPDIR={temporary}" in text_of(process / "environ")] == []
 
 

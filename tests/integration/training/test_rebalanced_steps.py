@@ -12,7 +12,7 @@ from tasks.decisions.round_plan import RoundPlan
 from tasks.training.cursor import Cursor
 from tasks.training.rounds import Round, read_rounds
 from tasks.training.synchronous import synchronous_round
-from tests.support.phases import params_of, train
+from tests.support.phases import events_of, params_of, train
 from tests.support.processes import run_ranks
 from tests.support.repositories import make_repository, run_in, tables
 from tests.support.trainees import CLASSES, WIDTH, plan_of, samples_of, take_steps, trainee_of
@@ -51,7 +51,12 @@ def slow_majority(tmp_path: Path, rebalance: bool) -> tuple[Round, ...]:
         pretrain={"duration": 4, "max_steps": None, "evaluate_every": 60},
     )
     train(params, run)
-    return read_rounds(Path(run.folder) / "pretrain" / "rounds.jsonl")
+    rounds = read_rounds(Path(run.folder) / "pretrain" / "rounds.jsonl")
+    rates = [
+        event["values"]["learning_rate"] for event in events_of(run, "metrics") if "learning_rate" in event["values"]
+    ]
+    assert rates[-1] == pytest.approx(0.05 * rounds[-1].coefficient)
+    return rounds
 
 
 def test_a_fast_rank_does_not_wait_for_slow_ones_and_the_learning_rate_follows_the_batch(tmp_path: Path) -> None:

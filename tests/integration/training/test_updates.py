@@ -167,6 +167,25 @@ def test_what_nobody_trains_stays_as_it_is_and_may_hold_infinities() -> None:
     assert run_ranks(left_alone_by_merges, 3) == [(True, True, [0.0, -torch.inf], True)] * 3
 
 
+def with_a_running_maximum(rank: int, ranks: int) -> tuple[bool, bool, list[bool]]:
+    """A buffer that is -inf until something has been seen, and flags that one rank sets."""
+    model = nn.Linear(2, 2)
+    model.register_buffer("most", torch.full((3,), -torch.inf))
+    model.register_buffer("seen", torch.tensor([False, False, True]))
+    merger = Merger(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, ranks)
+    model.get_buffer("most")[0] = 1.0
+    model.get_buffer("seen")[0] = rank == 1
+    unbounded = merger.is_finite()
+    merger.merge(Own(0.5, 7.0, 2.0, 10, unbounded, 8, 0, 0))
+    with torch.no_grad():
+        model.weight[0, 0] = torch.nan
+    return unbounded, merger.is_finite(), model.get_buffer("seen").tolist()
+
+
+def test_a_running_maximum_is_no_divergence_and_flags_are_set_where_any_rank_has_set_them() -> None:
+    assert run_ranks(with_a_running_maximum, 2) == [(True, False, [True, False, True])] * 2
+
+
 def exchanged_by_a_rank(rank: int, ranks: int) -> Any:
     return exchange(Own(None if rank else 0.5, 10.0 - rank, 1.0, 4, True, 4, 0, 0), rank, ranks)
 

@@ -45,6 +45,48 @@ def test_waiting_for_others_does_not_count() -> None:
     assert timer.seconds() == pytest.approx(1.0)
 
 
+def test_a_step_that_takes_as_long_whatever_it_has_is_not_made_out_to_be_slow() -> None:
+    timer, clock = timed()
+    for samples in (10, 10, 10, 6, 6, 6, 6, 6, 6):
+        timer.begin_step(samples, samples)
+        clock.now += 1.0
+        timer.pause()
+        found = timer.seconds()
+    assert found == pytest.approx(1.0)
+
+
+def test_a_smaller_part_is_scaled_by_what_it_costs_and_shows_a_rank_that_gets_slower() -> None:
+    timer, clock = timed()
+    for samples, seconds in [(10, 1.0)] * 3 + [(6, 0.7)] * 5:
+        timer.begin_step(samples, samples)
+        clock.now += seconds
+        timer.pause()
+    assert timer.seconds() == pytest.approx(1.0)
+    for _ in range(5):
+        timer.begin_step(6, 6)
+        clock.now += 1.4
+        timer.pause()
+    assert timer.seconds() == pytest.approx(2.0)
+
+
+def test_parts_that_differ_by_one_sample_count_alike() -> None:
+    timer, clock = timed(2)
+    for _ in range(6):
+        timer.begin_step(1, 1)
+        clock.now += 1.0
+        timer.pause()
+    assert timer.seconds() == pytest.approx(1.0)
+
+
+def test_a_step_without_samples_tells_nothing() -> None:
+    timer, clock = timed()
+    for _ in range(6):
+        timer.begin_step(0, 0)
+        clock.now += 0.001
+        timer.pause()
+    assert timer.seconds() is None
+
+
 def test_the_median_of_the_last_five_steps_counts() -> None:
     timer, clock = timed()
     for seconds in (9, 50, 50, 1, 2, 3, 4, 100):

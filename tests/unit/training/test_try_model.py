@@ -63,3 +63,11 @@ def test_trying_leaves_the_random_state_as_it_was() -> None:
     before = torch.get_rng_state()
     try_model(Params(), images())
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_complex_numbers_are_refused_for_several_workers_and_named() -> None:
+    given = params(f"{HERE}:Complex")
+    with pytest.raises(ParameterError, match="has complex numbers in spectrum"):
+        try_model(given, table())
+    alone = given.model_copy(update={"cluster": given.cluster.model_copy(update={"workers": 1})})
+    try_model(alone, table())
