@@ -23,7 +23,7 @@ from tasks.storage.retries import Retries
 from tasks.storage.store import WrongObjectError
 from tasks.storage.transfer import StoredObject, fetch_objects
 from tests.support.coming import comes
-from tests.support.faulty_server import FaultyServer, faulty_server
+from tests.support.faulty_server import Fault, FaultyServer, faulty_server
 from tests.support.rclone import serve_s3, serve_sftp
 from tests.support.repositories import make_repository, tables
 from tests.support.virtual_clock import VirtualClock
@@ -110,7 +110,10 @@ def test_a_large_one_comes_in_ranges(server: FaultyServer, tmp_path: Path) -> No
 @pytest.mark.parametrize("sizes", [True, False])
 def test_progress_adds_up_whatever_happens_on_the_way(server: FaultyServer, tmp_path: Path, sizes: bool) -> None:
     items = items_on(server, sizes=sizes)
-    server.faults["*"] = ["wrong", 503, "cut", "short", 429]
+    # One each: an object that is wrong twice fails.
+    faults: list[Fault] = ["wrong", 503, "cut", "short", 429]
+    for item, fault in zip(items, faults, strict=False):
+        server.faults[f"/{object_name(item.version)}"] = [fault]
     lock, done = threading.Lock(), [0]
 
     def count(size: int) -> None:
