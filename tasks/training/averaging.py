@@ -72,6 +72,7 @@ class Team:
         self.buckets: list[tuple[int, int]] = []
         self.bucket_of: list[int] = []
         self._lay_out()
+        self.parameters_in = [self.bucket_of.count(bucket) for bucket in range(len(self.buckets))]
         self.overlaps = True
         self.is_last_pass = False
         self._begin()
@@ -142,7 +143,7 @@ class Team:
         self.sending: list[Any] = []
         self.buckets_sent = 0
         self.sent_in_backward = [False] * len(self.parameters)
-        self.missing = [self.bucket_of.count(bucket) for bucket in range(len(self.buckets))]
+        self.missing = list(self.parameters_in)
         self.is_stale = False
 
     @torch.no_grad()

@@ -61,6 +61,11 @@ class Progress:
     stalled_seconds: float = 0.0
     stalled_by: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def first_left(self) -> int:
+        """No sample before this one of the epoch's order is needed any more."""
+        return min([start for start, _ in self.skipped], default=self.position)
+
     def cursor(self, samples_per_epoch: int) -> Cursor:
         """Where the phase stands in the data."""
         return Cursor(samples_per_epoch, self.epoch, self.position, list(self.skipped))

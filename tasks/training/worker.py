@@ -95,7 +95,7 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device, launched_at: flo
         rank,
         ranks,
         lambda message: journal.write("warning", message=message),
-        (progress.epoch, progress.cursor(0).first_left),
+        (progress.epoch, progress.first_left),
         this_host(),
     )
     stalls = StallWatch(journal, job.branch, job.source.manifest, source, progress.samples)

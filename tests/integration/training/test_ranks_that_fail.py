@@ -31,8 +31,10 @@ def run(tmp_path: Path) -> Run:
     return run_in(make_repository(tmp_path, digits=tables(150, 90, 60)))
 
 
-def params(model: str, run: Run, duration: float, **cluster: Any) -> Any:
-    arguments = {"folder": run.folder, "dies_after": 1.5} if model == "dropping_model" else {}
+def params(model: str, run: Run, duration: float, stops: bool = False, **cluster: Any) -> Any:
+    arguments: dict[str, Any] = {"folder": run.folder, "dies_after": 1.5} if model == "dropping_model" else {}
+    if model == "silent_rank":
+        arguments = {"stops": stops}
     return params_of(
         model={"factory": f"tests.support.{model}:build", "arguments": arguments},
         storage={"capacity_limit": 1},
@@ -54,7 +56,7 @@ def test_a_phase_that_has_lost_a_worker_still_ends_in_time(run: Run) -> None:
 def test_a_rank_that_is_stopped_is_noticed_after_the_time_out_and_named(run: Run) -> None:
     begun = time.monotonic()
     with pytest.raises(RetrainingError, match=r"rank 1 \(process \d+ on .*\) is stopped and does not answer") as caught:
-        train(params("stopping_model", run, 120.0, max_restarts=0), run)
+        train(params("silent_rank", run, 120.0, stops=True, max_restarts=0), run)
     assert "\n" not in str(caught.value)
     # Two seconds of steps, and the time-out of one or two.
     assert time.monotonic() - begun < 20
@@ -62,7 +64,7 @@ def test_a_rank_that_is_stopped_is_noticed_after_the_time_out_and_named(run: Run
 
 def test_a_rank_that_hangs_is_named_by_those_that_wait_for_it(run: Run) -> None:
     with pytest.raises(RetrainingError, match=r"rank 1 \(process \d+ on .*\) does not answer any more"):
-        train(params("hanging_rank", run, 120.0, max_restarts=0), run)
+        train(params("silent_rank", run, 120.0, max_restarts=0), run)
 
 
 def test_a_model_that_unfreezes_layers_while_several_workers_train_it_is_refused(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""A model whose process is stopped (SIGSTOP) on rank 1 after a while; ranks wait for each other for a second only."""
+"""A model that hangs on rank 1 after two seconds, or stops its process; ranks wait for each other for a second only."""
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ from tasks.training.factories import model_factory
 patience.LEAST_SECONDS, patience.DATA_SECONDS = 1.0, 0.0
 
 
-class Stopping(nn.Module):
-    def __init__(self, width: int, classes: int) -> None:
+class Silent(nn.Module):
+    def __init__(self, width: int, classes: int, stops: bool) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Flatten(), nn.Linear(width, classes))
-        self.begun = time.monotonic()
+        self.begun, self.stops = time.monotonic(), stops
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         if self.training and os.environ.get("RANK") == "1":
             time.sleep(0.001)
             if time.monotonic() - self.begun > 2.0:
-                os.kill(os.getpid(), signal.SIGSTOP)
+                self._be_silent()
         outputs: torch.Tensor = self.layers(features)
         return outputs
 
+    def _be_silent(self) -> None:
+        if self.stops:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            time.sleep(600)
+
 
 @model_factory
-def build(input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    return Stopping(int(torch.tensor(input_shape).prod()), classes)
+def build(input_shape: tuple[int, ...], classes: int, stops: bool) -> nn.Module:
+    return Silent(int(torch.tensor(input_shape).prod()), classes, stops)
