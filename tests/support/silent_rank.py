@@ -12,7 +12,8 @@ from torch import nn
 from tasks.training import patience
 from tasks.training.factories import model_factory
 
-patience.LEAST_SECONDS, patience.DATA_SECONDS = 1.0, 0.0
+if "RANK" in os.environ:  # not where its memory is predicted, which may be a process of tests
+    patience.LEAST_SECONDS, patience.DATA_SECONDS = 1.0, 0.0
 
 
 class Silent(nn.Module):
@@ -33,7 +34,7 @@ class Silent(nn.Module):
         if self.stops:
             os.kill(os.getpid(), signal.SIGSTOP)
         else:
-            time.sleep(600)
+            time.sleep(10)
 
 
 @model_factory

@@ -64,7 +64,7 @@ RUN_BY: dict[str, str] = {
         "flows/test_resume.py::test_a_phase_can_be_run_again_by_hand_from_its_job_file"
     ),
     ".venv/bin/python -m tasks.training.launch runs/<run-id>/pretrain/job.json --replay /tmp/again": (
-        "flows/test_resume.py::test_both_phases_of_a_run_can_be_replayed_with_the_same_weights"
+        "flows/test_resume.py::test_a_phase_of_a_run_can_be_replayed_with_the_same_weights"
     ),
     ".venv/bin/python -m flows.retraining --set data.path=examples/tabular/breast_cancer --set data.label=diagnosis "
     "--set data.test_path=null": "flows/test_tabular_example.py::test_it_trains_and_promotes_with_three_keys_set",

@@ -127,7 +127,7 @@ def test_a_rank_that_has_nothing_to_do_does_not_make_the_phase_end_later(parts: 
 
 def test_phases_end_at_most_one_own_step_or_one_early_in_both_modes(parts: Parts) -> None:
     draws = random.Random(3)
-    for number in range(40):
+    for number in range(20):
         mode = ("synchronous", "asynchronous")[number % 2]
         speeds = Speeds((tuple(draws.uniform(1.0, 5.0) for _ in range(4)),), step_seconds=draws.uniform(0.02, 0.06))
         duration = draws.uniform(0.3, 1.0)

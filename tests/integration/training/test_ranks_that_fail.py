@@ -110,9 +110,9 @@ def test_a_rank_whose_weights_are_not_finite_is_left_out_and_the_run_is_tagged(r
 @pytest.mark.parametrize("limit", [1, "1 GiB"])
 def test_nothing_is_left_behind_by_workers_that_were_killed(run: Run, limit: object) -> None:
     """No process, and so no port; no shared memory, where ranks share the set; no temporary file."""
-    given = params("dropping_model", run, 4.0).model_dump()
+    given = params("dropping_model", run, 3.0).model_dump()
     given["storage"]["capacity_limit"] = limit
-    given["continuation"] |= {"duration": 4.0, "max_steps": None, "evaluate_every": 0.5}
+    given["continuation"] |= {"duration": 3.0, "max_steps": None, "evaluate_every": 0.5}
     first = train(Params.model_validate(given), run, "continue")
     assert first.mode == ("distributed" if limit == 1 else "local")
     folder = Path(first.checkpoint).parent

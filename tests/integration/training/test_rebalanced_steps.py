@@ -48,7 +48,7 @@ def slow_majority(tmp_path: Path, rebalance: bool) -> tuple[Round, ...]:
         storage={"capacity_limit": 1},
         batch={"size": 48},
         cluster={"workers": 3, "update_mode": "synchronous", "rebalance": rebalance, "slow_step": 600},
-        pretrain={"duration": 4, "max_steps": None, "evaluate_every": 60},
+        pretrain={"duration": 2.5, "max_steps": None, "evaluate_every": 60},
     )
     train(params, run)
     rounds = read_rounds(Path(run.folder) / "pretrain" / "rounds.jsonl")
