@@ -1,7 +1,8 @@
-"""The two ways in which a run ends with one line instead of a stack trace, and exit codes."""
+"""The two ways in which a run ends with one line instead of a stack trace, exit codes, and how a process ended."""
 
 from __future__ import annotations
 
+import signal
 import sys
 
 EXIT_FAILED = 1
@@ -32,3 +33,8 @@ def complain(error: Exception) -> int:
     message = str(error) if isinstance(error, RetrainingError) else f"{type(error).__name__}: {error}"
     print(" ".join(message.split()), file=sys.stderr)
     return EXIT_FAILED
+
+
+def how_ended(exit_code: int) -> str:
+    """How a process has ended, by what Python says of it: the name of the signal, or the exit code."""
+    return signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"

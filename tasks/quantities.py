@@ -29,7 +29,7 @@ def read_seconds(value: Any) -> float:
 
 def read_bytes(value: Any) -> int:
     """Whole bytes above 0. Raises `ValueError` for what is no size."""
-    return max(1, round(_read(value, _BYTES, SIZE_FORMS)))
+    return _whole_bytes(_read(value, _BYTES, SIZE_FORMS))
 
 
 def write_bytes(size: float) -> str:
@@ -41,7 +41,11 @@ def write_bytes(size: float) -> str:
     return f"{size:.1f} TiB"
 
 
-def _read(value: Any, units: dict[str, float] | dict[str, int], forms: str) -> float:
+def _whole_bytes(size: float) -> int:
+    return max(1, round(size))
+
+
+def _read(value: Any, units: dict[str, float] | dict[str, int], forms: str, or_else: str = "") -> float:
     number: float = math.nan
     if isinstance(value, int | float) and not isinstance(value, bool):
         number = float(value)
@@ -50,16 +54,16 @@ def _read(value: Any, units: dict[str, float] | dict[str, int], forms: str) -> f
         if match and (match[2] in units or not match[2]):
             number = float(match[1]) * units.get(match[2], 1)
     if not math.isfinite(number) or number <= 0:
-        raise ValueError(f"must be {forms}, above 0")
+        raise ValueError(f"must be {forms}, above 0{or_else}")
     return number
 
 
 def _seconds_or_auto(value: Any) -> Any:
-    return value if value == "auto" else read_seconds(value)
+    return value if value == "auto" else _read(value, _SECONDS, DURATION_FORMS, ', or "auto"')
 
 
 def _bytes_or_auto(value: Any) -> Any:
-    return value if value == "auto" else read_bytes(value)
+    return value if value == "auto" else _whole_bytes(_read(value, _BYTES, SIZE_FORMS, ', or "auto"'))
 
 
 def _count_or_auto(value: Any) -> Any:

@@ -52,6 +52,7 @@ class Settings:
     power: float = 0.0
     lambda_b: float = 0.0
     sync_floor: float = 0.6
+    rebalance: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,12 @@ def job_of(settings: Settings, ranks: int, folder: Path) -> Job:
         {
             "optimizer": {"learning_rate": settings.learning_rate},
             "pretrain": {"target_accuracy": settings.target},
-            "cluster": {"workers": ranks, "update_mode": settings.mode, "sync_floor": settings.sync_floor},
+            "cluster": {
+                "workers": ranks,
+                "update_mode": settings.mode,
+                "sync_floor": settings.sync_floor,
+                "rebalance": settings.rebalance,
+            },
             "gradient": {"rho": settings.rho, "power": settings.power, "lambda_b": settings.lambda_b},
         }
     )

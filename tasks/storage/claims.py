@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from hashlib import md5
 from pathlib import Path
+
+from tasks.machine_folder import machine_folder
 
 LOOK_AGAIN_SECONDS = 0.02
 
@@ -34,7 +35,7 @@ class Claim:
 
 def claim(node_url: str, object_md5: str, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Claim:
     """The claim to bring an object to a node; another process that has it is waited for, but not for longer."""
-    folder = Path(tempfile.gettempdir(), f"retraining-claims-{os.getuid()}")
+    folder = machine_folder() / f"retraining-claims-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError:  # no place for claims: everybody brings what it wants

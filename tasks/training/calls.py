@@ -15,7 +15,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tasks.errors import RetrainingError
+from tasks.errors import RetrainingError, how_ended
 from tasks.parent_death import die_with, die_with_parent
 from tasks.storage.handed_on import handed_on, take_over
 
@@ -65,7 +65,7 @@ def answer_to(request: str, launcher_pid: int) -> str:
     except EOFError:
         process.join()
         target, *_ = _from_text(request.removeprefix(CALL))
-        said = RetrainingError(f"{target}: its process has ended early (exit code {process.exitcode})")
+        said = RetrainingError(f"{target}: its process has ended early ({how_ended(process.exitcode or 0)})")
         return _as_text((False, said))
     process.join()
     return answer

@@ -103,10 +103,9 @@ def build_optimizer(settings: Optimizer, model: nn.Module) -> torch.optim.Optimi
         raise ParameterError([f"optimizer.name: {settings.name!r} is not known; allowed are {allowed}"])
     try:
         optimizer: torch.optim.Optimizer = kind(model.parameters(), lr=settings.learning_rate, **settings.arguments)
-    except Exception as error:  # optimizers check their arguments in their own ways
-        raise ParameterError(
-            [f"optimizer.arguments: {settings.arguments} for {settings.name!r}: {in_one_line(error)}"]
-        ) from error
+    except Exception as error:  # optimizers check their arguments, and what they are to update, in their own ways
+        at_fault = f"arguments: {settings.arguments} for" if settings.arguments else "name:"
+        raise ParameterError([f"optimizer.{at_fault} {settings.name!r}: {in_one_line(error)}"]) from error
     return optimizer
 
 

@@ -12,11 +12,9 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -26,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.device_lock import device_held
-from tasks.errors import RetrainingError
+from tasks.errors import RetrainingError, how_ended
 from tasks.journal import Journal
 from tasks.parent_death import die_with_parent
 from tasks.record_files import read_record, write_atomically
@@ -34,6 +32,7 @@ from tasks.training.calls import CALL, answer_to, job_line, job_of
 from tasks.training.job import LAUNCHER_PID, Job
 from tasks.training.rank import run_rank
 from tasks.training.replaying import comparison, replay_of
+from tasks.training.scratch import scratch_folder
 
 # What every worker needs; imported once in the fork server, so that a worker starts, or restarts, in a moment.
 PRELOADED = [
@@ -44,8 +43,6 @@ PRELOADED = [
     "torch.distributed.elastic.multiprocessing.api",
 ]
 POLL_SECONDS = 0.1
-# The name of a socket has 107 characters, of which the fork server takes 33 below its temporary folder.
-LONGEST_SCRATCH = 107 - 33
 SIGNALLED = 128
 
 
@@ -88,12 +85,10 @@ def run(lines: Iterable[str], answer: Callable[[str], object]) -> int:
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ[LAUNCHER_PID] = str(os.getpid())
-    scratch = _scratch_folder()
-    os.environ["TMPDIR"] = tempfile.tempdir = scratch
-    code = 0
-    try:
+    with scratch_folder():
         multiprocessing.set_forkserver_preload(PRELOADED)
         forkserver.ensure_running()
+        code = 0
         for line in lines:
             if line.startswith(CALL):
                 answer(answer_to(line, os.getpid()))
@@ -105,18 +100,7 @@ def run(lines: Iterable[str], answer: Callable[[str], object]) -> int:
             answer(str(code))
             if code >= SIGNALLED:
                 break
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return code
-
-
-def _scratch_folder() -> str:
-    """In the temporary folder, or in /tmp where that is too long for the fork server's socket."""
-    scratch = tempfile.mkdtemp(prefix="retraining-")
-    if len(scratch) <= LONGEST_SCRATCH:
-        return scratch
-    Path(scratch).rmdir()
-    return tempfile.mkdtemp(prefix="retraining-", dir="/tmp")
 
 
 def launch(job: Job, job_file: str, known: Mapping[str, str]) -> int:
@@ -163,10 +147,10 @@ def _launch(job: Job, job_file: str, known: Mapping[str, str]) -> int:
         # Where a worker is killed the others fail too, on their broken connections: the signal is the cause.
         killed = [(rank, failure) for rank, failure in error.failures.items() if failure.exitcode < 0]
         rank, failure = killed[0] if killed else error.get_first_failure()
-        how = signal.Signals(-failure.exitcode).name if failure.exitcode < 0 else f"exit code {failure.exitcode}"
         message: Any = failure.message
         said = message["message"] if isinstance(message, dict) else message
-        line = f"rank {rank} of {job.batch.workers} on {socket.gethostname()} failed ({how}): {said}"
+        where = f"rank {rank} of {job.batch.workers} on {socket.gethostname()}"
+        line = f"{where} failed ({how_ended(failure.exitcode)}): {said}"
         write_atomically(job.failure, " ".join(line.split()).encode())
         return 1
     except SignalException as error:

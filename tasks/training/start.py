@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tasks.errors import RetrainingError
+from tasks.errors import RetrainingError, how_ended
 from tasks.parent_death import die_with_parent
 from tasks.record_files import read_record, write_record
 from tasks.records import PhaseResult
@@ -48,9 +48,10 @@ def run_phase(job: Job, root: Path) -> PhaseResult:
         return read_record(job.result, PhaseResult)
     job.result.unlink(missing_ok=True)
     write_record(job.file, job)
-    code = _ask(_take_idle() or _start(root), job_line(str(job.file)))
+    launcher = _take_idle() or _start(root)
+    code = _ask(launcher, job_line(str(job.file)))
     if code != "0" or not job.result.exists():
-        said = job.failure.read_text() if job.failure.exists() else f"the launcher ended early ({code or 'no code'})"
+        said = job.failure.read_text() if job.failure.exists() else _ended_early(launcher, code)
         raise RetrainingError(f"{job.branch}: {said} (logs: {job.logs})")
     return read_record(job.result, PhaseResult)
 
@@ -65,7 +66,7 @@ def with_torch(target: str, *arguments: Any) -> Any:
         return run_function(target, arguments)
     answer = _ask(launcher, request_line(target, arguments))
     if not answer:
-        raise RetrainingError(f"{target}: the launcher ended early; python -m tasks.training.launch says why")
+        raise RetrainingError(f"{target}: {_ended_early(launcher)}; python -m tasks.training.launch says why")
     return outcome_of(answer)
 
 
@@ -135,6 +136,11 @@ def _ask(launcher: subprocess.Popen[str], line: str) -> str:
     else:
         _end(launcher)
     return answer
+
+
+def _ended_early(launcher: subprocess.Popen[str], code: str = "") -> str:
+    """`code` is what it answered, if it did."""
+    return f"the launcher ended early ({how_ended(int(code or launcher.returncode))})"
 
 
 def _give_back(launcher: subprocess.Popen[str]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -53,9 +55,37 @@ def test_a_launcher_that_has_died_while_it_waited_is_not_used() -> None:
 
 def test_a_launcher_that_dies_during_a_call_is_one_line_and_is_not_asked_again() -> None:
     with LauncherReady(Path.cwd()):
-        with pytest.raises(RetrainingError, match="the launcher ended early"):
+        with pytest.raises(RetrainingError, match=r"the launcher ended early \(SIGKILL\)"):
             with_torch(f"{CALLS}:kill_launcher")
         assert with_torch(f"{CALLS}:where")[0] == HERE
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine's temporary folder, with a name that is short enough for sockets."""
+    with TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr("tempfile.tempdir", None)
+        yield Path(folder)
+
+
+def test_what_a_killed_launcher_left_is_taken_away_by_the_next_one_and_nothing_else(machine: Path) -> None:
+    (machine / "retraining-of-mine").mkdir()
+    with LauncherReady(Path.cwd()):
+        _, launcher = with_torch(f"{CALLS}:where")
+        left, shared = map(Path, with_torch(f"{CALLS}:folders"))
+        assert (left.parent, shared) == (machine, machine)
+        os.kill(launcher, signal.SIGKILL)
+        assert has_ended(launcher)
+    assert left.exists()
+    with LauncherReady(Path.cwd()):
+        own = Path(with_torch(f"{CALLS}:folders")[0])
+        assert not left.exists()
+        with LauncherReady(Path.cwd()):
+            other = Path(with_torch(f"{CALLS}:folders")[0])
+            assert other != own
+            assert own.exists()
+    assert [entry.name for entry in machine.iterdir()] == ["retraining-of-mine"]
 
 
 def test_an_interrupted_call_leaves_no_process_and_no_file(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from tasks.errors import ParameterError, RetrainingError
+from tasks.machine_folder import machine_folder
 from tasks.training.job import LAUNCHER_PID
 
 FAULTS = ["batch.size: 0 must be positive", "seed: 'x' must be a number"]
@@ -71,6 +73,11 @@ def die() -> None:
 
 def leave() -> None:
     sys.exit(3)
+
+
+def folders() -> tuple[str, str]:
+    """Of temporary files here, and of what all on this machine share."""
+    return tempfile.gettempdir(), str(machine_folder())
 
 
 def kill_launcher() -> None:

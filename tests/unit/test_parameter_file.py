@@ -61,6 +61,8 @@ def test_a_learning_rate_in_exponent_form_is_a_number() -> None:
         ("continuation.evaluate_every", "2 parsecs", "must be seconds"),
         ("batch.device_memory", "12 MX", "must be bytes"),
         ("storage.capacity_limit", "0", "must be bytes"),
+        ("storage.capacity_limit", "some", 'must be bytes, or text such as "64 MiB" or "2 GB", above 0, or "auto"'),
+        ("cluster.slow_step", "0", 'or "2 h", above 0, or "auto"'),
         ("storage.capacity_limit", ".nan", "must be bytes"),
         ("batch.device_memory", "0", "must be bytes"),
         ("batch.device_memory", "-1", "must be bytes"),

@@ -137,6 +137,19 @@ def test_phases_end_at_most_one_own_step_or_one_early_in_both_modes(parts: Parts
         assert -slowest <= record.ended - record.began - duration <= slowest
 
 
+def test_a_phase_whose_parts_follow_the_speeds_ends_as_near_to_its_time_as_its_shorter_steps_allow(
+    parts: Parts,
+) -> None:
+    """The whole part of a slow rank would take 0.3 s and more, and what is left of it about 0.03 s."""
+    for number in range(10):
+        duration = 2.0 + 0.013 * number
+        record = simulate(
+            Settings(duration, "synchronous", rebalance=True), slowed((1.0, 10.0, 12.0, 15.0)), parts, number
+        )
+        assert max(record.log[-1].parts[1:]) <= 3
+        assert abs(record.ended - record.began - duration) <= 2.5 * STEP_SECONDS
+
+
 def test_a_synchronous_step_is_not_begun_after_the_end_because_rank_0_still_had_time_before_it_waited(
     parts: Parts,
 ) -> None:

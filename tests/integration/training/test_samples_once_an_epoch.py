@@ -112,3 +112,16 @@ def test_a_phase_that_is_over_is_not_continued_by_another_number_of_ranks_but_do
         "pretrain starts anew: the checkpoint of an earlier start is of another number of workers, "
         "and of a phase that is over"
     ]
+
+
+def test_a_phase_that_ended_by_its_target_trains_no_more_when_its_job_is_run_again(run: Run) -> None:
+    """A worker may be lost between the last checkpoint and the result."""
+    params = params_of(
+        pretrain={"target_accuracy": 0.01},
+        continuation={"duration": 60, "max_steps": None, "evaluate_every": 0.05},
+    )
+    first = train(params, run, "continue")
+    (Path(run.folder) / "continue" / "result.json").unlink()
+    again = train(params, run, "continue")
+    assert first.ended_by == again.ended_by == "target"
+    assert (again.steps, again.samples, again.accuracy) == (first.steps, first.samples, first.accuracy)

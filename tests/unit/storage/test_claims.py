@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks.machine_folder import MACHINE_FOLDER
 from tasks.storage.claims import claim
 
 HOLDING = (
@@ -53,6 +55,21 @@ def test_a_claim_ends_with_its_process() -> None:
     after = claim("node", "md5", 5)
     assert after.is_mine
     after.release()
+
+
+def test_processes_meet_whatever_their_own_temporary_folders_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MACHINE_FOLDER, str(tmp_path))
+    (tmp_path / "own").mkdir()
+    environment = os.environ | {"TMPDIR": str(tmp_path / "own")}
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLDING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == "True\n"
+    assert not claim("node", "md5", 0).is_mine
+    other.communicate()
 
 
 def test_where_no_claim_can_be_kept_everybody_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,12 @@ def test_wrong_optimizer_arguments_are_one_line(arguments: dict[str, Any]) -> No
     assert fault_of(error).startswith("optimizer.arguments: ")
 
 
+def test_an_optimizer_that_the_parameters_are_not_for_is_named_itself() -> None:
+    with pytest.raises(ParameterError) as error:
+        build_optimizer(Optimizer(name="muon"), nn.Linear(2, 2))
+    assert fault_of(error).startswith("optimizer.name: 'muon': ValueError: Muon only supports 2D parameters")
+
+
 def test_a_faulty_list_of_betas_is_one_line() -> None:
     with pytest.raises(ParameterError) as error:
         build_optimizer(Optimizer(name="adam", arguments={"betas": []}), nn.Linear(2, 2))
