@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterable
 from hashlib import md5
 
@@ -13,6 +14,15 @@ from tasks.storage.store import check
 def plain_room(size: int) -> memoryview:
     """Memory for so many bytes, which is not filled with zeros first."""
     return np.empty(size, dtype=np.uint8).data
+
+
+def mapped_room(size: int) -> memoryview:
+    """Memory for so many bytes that goes back to the system when nothing refers to it any more.
+
+    What many threads ask of the heap and give back, a few megabytes at a time, lies scattered after a while, and the
+    process holds far more than is in use.
+    """
+    return memoryview(mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))[:size]
 
 
 def gathered(

@@ -120,8 +120,8 @@ class Jobs:
     def _next_read(self) -> Job | None:
         if not self._may_read():
             return None
-        # What is needed soon is not to share the link with much that isn't. Alone, the first one is here sooner.
-        if any(self._reading.values()) and len(self._reading) >= (HURRIED_READS if self._has_begun else 1):
+        # What is needed soon is not to share the link with much that isn't.
+        if any(self._reading.values()) and len(self._reading) >= HURRIED_READS:
             return None
         for number, shard in enumerate((*self._look_ahead.in_ring, *self._look_ahead.in_window)):
             if not self._is_known(shard):

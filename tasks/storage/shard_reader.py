@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tasks.records import Manifest, NodeSpec
-from tasks.storage.buffers import Buffers
 from tasks.storage.claims import claim
+from tasks.storage.gathering import mapped_room
 from tasks.storage.node_group import NodeGroup
 from tasks.storage.nodes import store_of
 from tasks.storage.places import MissingError
@@ -60,8 +60,7 @@ class ShardReader:
         options = given_options() if store_options is None else store_options
         self._nodes = NodeGroup(store_of(manifest), options, warn)
         self._nodes.add(nodes_before or nodes)
-        self._buffers = Buffers()
-        self._store = StoreReads(manifest, options, self._buffers.take)
+        self._store = StoreReads(manifest, options, mapped_room)
         self._staging = Staging(manifest, self._where, self._nodes, self._store)
         if nodes_before:
             self.restage(nodes)
@@ -179,7 +178,7 @@ class ShardReader:
             began = time.monotonic()
             try:
                 try:
-                    content = node.get(shard.md5, shard.bytes, self._buffers.take)
+                    content = node.get(shard.md5, shard.bytes, mapped_room)
                 except MissingError:
                     health.answered()
                     if is_known:
@@ -188,7 +187,7 @@ class ShardReader:
                     if not pulls:
                         raise
                     self._staging.bring(shard.md5)
-                    content = node.get(shard.md5, shard.bytes, self._buffers.take)
+                    content = node.get(shard.md5, shard.bytes, mapped_room)
             except MissingError:
                 raise
             except WrongObjectError as error:

@@ -11,8 +11,12 @@ from tasks.storage.gathering import plain_room
 from tasks.storage.transfer import read_verified, stored
 from tasks.storage.turns import Turns
 
-HURRIED_CONNECTIONS = 12
+HURRIED_CONNECTIONS = 14
 """Of all reads in a hurry together: their ranges come in the order in which training needs them."""
+BESIDE_FIRST_TURNS = (2, 3)
+BESIDE_FIRST_CONNECTIONS = 3
+"""Of each read that begins together with the very first one. The ranges of that end all at once, and what is asked for
+then takes its time to arrive; the few and longer ranges of these fill the link until then."""
 
 
 class StoreReads:
@@ -46,7 +50,8 @@ class StoreReads:
             if turn is None:
                 content = read_verified(item, self.options, room=self._room)
             else:
-                content = read_verified(item, self.options, HURRIED_CONNECTIONS, self._turns.of(turn), self._room)
+                connections = BESIDE_FIRST_CONNECTIONS if turn in BESIDE_FIRST_TURNS else HURRIED_CONNECTIONS
+                content = read_verified(item, self.options, connections, self._turns.of(turn), self._room)
         except BaseException as error:
             self._done(shard.md5)
             coming.set_exception(error)

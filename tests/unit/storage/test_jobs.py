@@ -57,10 +57,10 @@ class Desk:
         return done
 
 
-def test_the_first_shard_is_read_alone_and_in_a_hurry() -> None:
+def test_the_first_shards_are_read_in_a_hurry_and_in_the_order_of_their_need() -> None:
     desk = Desk(40, look_ahead=4)
-    first = desk.orders.of(0).sequence[0]
-    assert desk.all_now() == [Job("read", first, hurry=True, turn=1)]
+    first = desk.orders.of(0).sequence[:HURRIED_READS]
+    assert desk.all_now() == [Job("read", shard, hurry=True, turn=turn) for turn, shard in enumerate(first, 1)]
 
 
 def test_the_next_ones_have_the_link_to_themselves_until_the_lead_is_there() -> None:
@@ -129,8 +129,10 @@ def test_going_back_reads_again_what_is_gone_and_drops_what_lay_ready() -> None:
 
 def test_a_read_that_failed_is_not_tried_again_by_itself() -> None:
     desk = Desk(40, look_ahead=4)
-    (first,) = desk.all_now()
+    first, *others = desk.all_now()
     desk.jobs.has_failed(first, OSError("gone"))
+    for other in others:
+        desk.finish(other)
     assert first.shard not in [job.shard for job in desk.settle()]
     assert not desk.jobs.failures[first.shard].was_awaited
     desk.jobs.try_again(first.shard)
