@@ -39,16 +39,14 @@ class Merger:
         body = flat.numel() - trailer_length(self.ranks) - len(moved) - 1
         weight = float(own.samples) if own.finite else 0.0
         if weight:
-            torch.cat([tensor.reshape(-1).to(flat.dtype) for tensor in tensors], out=flat[:body])
-            flat[:body].mul_(weight)
+            _fill(flat[:body], tensors, weight)
         else:
             flat[:body].zero_()
         flat[body:] = torch.tensor([weight, *map(float, moved), *pack(own, self.rank, self.ranks)], dtype=flat.dtype)
         dist.all_reduce(flat)
         total, *rest = flat[body:].tolist()
         if total:
-            flat[:body].div_(total)
-            _copy_back(flat, tensors, rest[: len(moved)])
+            _copy_back(flat, tensors, rest[: len(moved)], total)
         merge_integer_buffers(self.model)
         return unpack(rest[len(moved) :], self.ranks)
 
@@ -61,8 +59,7 @@ class Merger:
             body = torch.cat([tensor.reshape(-1).double() for tensor in tensors])
             flat = torch.cat([body, torch.tensor(moved, dtype=body.dtype, device=body.device)])
             dist.all_reduce(flat)
-            flat.div_(self.ranks)
-            _copy_back(flat, tensors, flat[body.numel() :].tolist())
+            _copy_back(flat, tensors, flat[body.numel() :].tolist(), self.ranks)
         merge_integer_buffers(self.model)
 
     def is_finite(self) -> bool:
@@ -124,12 +121,32 @@ def merged_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
     return tensors
 
 
-def _copy_back(flat: torch.Tensor, tensors: list[torch.Tensor], moved: Sequence[float]) -> None:
-    """From the flat mean into tensors, of which the first ones only where they were `moved`."""
+def _fill(flat: torch.Tensor, tensors: list[torch.Tensor], weight: float) -> None:
+    """The tensors times their weight, one behind the other."""
+    if not flat.is_cpu:  # what counts there is how many operations are started
+        torch.cat([tensor.reshape(-1).to(flat.dtype) for tensor in tensors], out=flat)
+        flat.mul_(weight)
+        return
+    offset = 0
+    for tensor in tensors:
+        place = flat[offset : offset + tensor.numel()].view(tensor.shape)
+        if tensor.dtype == flat.dtype:  # in one pass over the memory
+            torch.mul(tensor, weight, out=place)
+        else:
+            place.copy_(tensor).mul_(weight)
+        offset += tensor.numel()
+
+
+def _copy_back(flat: torch.Tensor, tensors: list[torch.Tensor], moved: Sequence[float], total: float) -> None:
+    """The flat sum over its total weight into tensors, of which the first ones only where they were `moved`."""
     offset = 0
     for number, tensor in enumerate(tensors):
         if number >= len(moved) or moved[number]:
-            tensor.copy_(flat[offset : offset + tensor.numel()].view_as(tensor))
+            mean = flat[offset : offset + tensor.numel()].view(tensor.shape)
+            if tensor.dtype == flat.dtype:
+                torch.div(mean, total, out=tensor)
+            else:
+                tensor.copy_(mean.div_(total))
         offset += tensor.numel()
 
 
