@@ -124,7 +124,8 @@ def merged_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
 def _fill(flat: torch.Tensor, tensors: list[torch.Tensor], weight: float) -> None:
     """The tensors times their weight, one behind the other."""
     if not flat.is_cpu:  # what counts there is how many operations are started
-        torch.cat([tensor.reshape(-1).to(flat.dtype) for tensor in tensors], out=flat)
+        # Optimizers keep their step counts on the CPU.
+        torch.cat([tensor.reshape(-1).to(flat.device, flat.dtype) for tensor in tensors], out=flat)
         flat.mul_(weight)
         return
     offset = 0
@@ -143,7 +144,7 @@ def _copy_back(flat: torch.Tensor, tensors: list[torch.Tensor], moved: Sequence[
     for number, tensor in enumerate(tensors):
         if number >= len(moved) or moved[number]:
             mean = flat[offset : offset + tensor.numel()].view(tensor.shape)
-            if tensor.dtype == flat.dtype:
+            if (tensor.dtype, tensor.device) == (flat.dtype, flat.device):
                 torch.div(mean, total, out=tensor)
             else:
                 tensor.copy_(mean.div_(total))
