@@ -13,7 +13,7 @@ import torch.distributed as dist
 from benchmarks.figures import Measure, begin, report, say
 from benchmarks.updating.digits import digits
 from benchmarks.updating.paced import slowed
-from benchmarks.updating.phases import CPU, SAMPLES_OF_A_RANK, Settings
+from benchmarks.updating.phases import SAMPLES_OF_A_RANK, Settings
 from benchmarks.updating.ranks import in_ranks
 from benchmarks.updating.real import WARM_UP_STEPS, train_ddp, train_ours
 from tasks.training.accuracy import accuracy
@@ -56,7 +56,7 @@ def accuracies(rank: int, rate: float, seed: int) -> dict[str, float]:
     peer = train_ddp(rank, rate, steps - WARM_UP_STEPS, speeds, parts, seed)
     record, _ = train_ours(rank, Settings(SECONDS, "asynchronous", rate), speeds, parts, seed)
     test = apply(parts.preprocessing(), parts.test.features), torch.from_numpy(parts.test.labels)
-    found = {"asynchronous": record.scores[-1].test, "ddp": accuracy(peer.model, [test], CPU)}
+    found = {"asynchronous": record.scores[-1].test, "ddp": accuracy(peer.model, [test])}
     if rank == 0:
         say(f"rate {rate}, seed {seed}: {found}")
     return found

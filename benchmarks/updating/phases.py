@@ -125,7 +125,7 @@ class Examined(Trainee):
 
     def evaluate(self) -> float:
         found = super().evaluate()
-        self.scored(found, accuracy(self.model, [self.test], self.device))
+        self.scored(found, accuracy(self.model, [self.test]))
         return found
 
 

@@ -15,7 +15,6 @@ from tasks.training.precision import Casting
 def accuracy(
     model: torch.nn.Module,
     blocks: Iterable[tuple[torch.Tensor, torch.Tensor]],
-    device: torch.device,
     casting: Casting = nullcontext,
 ) -> float:
     """Correct samples over all samples, of blocks of features and labels; NaN if there is none.
@@ -26,18 +25,21 @@ def accuracy(
     """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
-    correct = torch.zeros(2, dtype=torch.int64, device=device)
+    found: list[torch.Tensor] = []
+    total = 0
     try:
         for features, labels in blocks:
             with casting():
                 outputs = model(features)
-            largest, found = outputs.max(dim=1)
-            correct[0] += ((found == labels) & torch.isfinite(largest)).sum()
-            correct[1] += len(labels)
+            largest, named = outputs.max(dim=1)
+            found.append(((named == labels) & torch.isfinite(largest)).sum())
+            total += len(labels)
     finally:
         for module, training in modes:
             module.training = training
+    # Read at the end, all at once: each reading waits for the device.
+    counts = torch.tensor([sum(torch.stack(found).tolist()) if found else 0, total])
     if dist.is_initialized():
-        dist.all_reduce(correct)
-    right, total = correct.tolist()
+        dist.all_reduce(counts)
+    right, total = counts.tolist()
     return right / total if total else float("nan")

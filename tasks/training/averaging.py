@@ -194,5 +194,5 @@ def _start_alike(model: nn.Module) -> None:
     """Rank 0's parameters and buffers for all: a user's factory may draw them as it likes."""
     for tensor in [*model.parameters(), *model.buffers()]:
         sent = tensor.detach().contiguous()
-        dist.broadcast(sent, 0)
+        dist.broadcast(sent.view(-1).view(torch.uint8), 0)  # not every group can send every type
         tensor.copy_(sent)

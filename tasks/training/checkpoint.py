@@ -45,10 +45,14 @@ def save_checkpoint(
     write_atomically(path, buffer.getvalue())
 
 
-def load_checkpoint(path: Path, fingerprint: str, device: torch.device) -> Checkpoint | None:
-    """Read a checkpoint; None if it is another model's, or can't be read as one."""
+def load_checkpoint(path: Path, fingerprint: str) -> Checkpoint | None:
+    """Read a checkpoint; None if it is another model's, or can't be read as one.
+
+    Its tensors come to the CPU: on a device they would take the room of the model and the optimizer a second time, and
+    step counts, which optimizers read at every step, would stay there.
+    """
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError):
         return None
     if not isinstance(content, dict) or content.get("fingerprint") != fingerprint or "phase_fingerprint" not in content:

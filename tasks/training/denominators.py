@@ -34,9 +34,14 @@ def denominators(loss: Loss, labels: torch.Tensor, sizes: Sequence[int]) -> list
     ignored, weights = IGNORED, None
     if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
         ignored, weights = loss.ignore_index, loss.weight
-    # Read all at once: each reading waits for the device.
-    counted = torch.stack([_weight(part, ignored, weights) for part in parts]) if parts else torch.zeros(0)
-    values: list[float] = counted.tolist()
+    if not parts:
+        return []
+    # Counted on the device, which may know no float64, and read all at once: each reading waits for it.
+    if weights is None:
+        counts: list[int] = torch.stack([(part != ignored).sum() for part in parts]).tolist()
+        return [float(count) for count in counts]
+    of_classes = torch.stack([torch.bincount(part[part != ignored], minlength=len(weights)) for part in parts])
+    values: list[float] = (of_classes.cpu().double() @ weights.cpu().double()).tolist()
     return values
 
 
@@ -45,11 +50,3 @@ def counts_targets(loss: Loss) -> bool:
     return loss in (nn.functional.cross_entropy, nn.functional.nll_loss) or isinstance(
         loss, nn.CrossEntropyLoss | nn.NLLLoss
     )
-
-
-def _weight(labels: torch.Tensor, ignored: int, weights: torch.Tensor | None) -> torch.Tensor:
-    """The valid targets, or the sum of their weights, in float64: dividing integer tensors would give float32."""
-    valid = labels != ignored
-    if weights is None:
-        return valid.sum(dtype=torch.float64)
-    return weights.double()[labels[valid]].sum()

@@ -26,6 +26,7 @@ Factory = TypeVar("Factory", bound=Callable[..., Any])
 MODELS: dict[str, Callable[..., nn.Module]] = {"default": DefaultModel}
 LOSSES: dict[str, Loss] = {"cross_entropy": nn.functional.cross_entropy}
 METRICS = ("accuracy",)
+CPU = torch.device("cpu")
 OPTIMIZERS = {
     name.lower(): kind
     for name, kind in vars(torch.optim).items()
@@ -71,8 +72,10 @@ def _give_shapes(model: nn.Module, input_shape: tuple[int, ...]) -> None:
         model.train()
 
 
-def build_loss(settings: Model) -> Loss:
+def build_loss(settings: Model, device: torch.device = CPU) -> Loss:
     """The loss, a mean of (outputs, labels); a class is made one first. Raises `ParameterError`.
+
+    What it holds itself (class weights) is on `device`, as outputs and labels are.
 
     A mean over anything but the samples says what it divides by, so that a batch in several passes or on several ranks
     is the mean over the whole batch: PyTorch's cross entropy is known (valid targets, or the sum of their class
@@ -85,7 +88,7 @@ def build_loss(settings: Model) -> Loss:
             found = found()
         except Exception as error:  # likewise
             raise ParameterError([f"model.loss: {settings.loss!r} can't be made: {in_one_line(error)}"]) from error
-    loss: Loss = found
+    loss: Loss = found.to(device) if isinstance(found, nn.Module) else found
     return loss
 
 

@@ -1,12 +1,12 @@
 """One flat all-reduce that makes the models of all ranks one: the sample-weighted mean of what each has learned.
 
 Parameters, float buffers and the optimizer's float state travel in one persistent buffer, with the trailer of
-`tasks.training.exchange` behind them. Integer buffers take the largest value.
+`tasks.training.exchange` behind them. Integer buffers that change take the largest value, in a message of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -22,7 +22,8 @@ class Merger:
         self.optimizer = optimizer
         self.rank = rank
         self.ranks = ranks
-        self.buffers = FloatBuffers(model)
+        self.buffers = Buffers(model, lambda buffer: buffer.is_floating_point())
+        self.counters = Buffers(model, lambda buffer: not buffer.is_floating_point())
         self.flat: torch.Tensor | None = None
 
     @torch.no_grad()
@@ -34,33 +35,39 @@ class Merger:
         """
         prime_optimizer(self.model, self.optimizer)
         tensors = merged_tensors(self.model, self.optimizer)
-        moved = self.buffers.moved()
+        moved, counted = self.buffers.moved(), self.counters.moved()
         flat = self._buffer(tensors)
-        body = flat.numel() - trailer_length(self.ranks) - len(moved) - 1
+        body = flat.numel() - trailer_length(self.ranks) - len(moved) - len(counted) - 1
         weight = float(own.samples) if own.finite else 0.0
         if weight:
             _fill(flat[:body], tensors, weight)
         else:
             flat[:body].zero_()
-        flat[body:] = torch.tensor([weight, *map(float, moved), *pack(own, self.rank, self.ranks)], dtype=flat.dtype)
+        trailer = [weight, *map(float, moved + counted), *pack(own, self.rank, self.ranks)]
+        flat[body:] = torch.tensor(trailer, dtype=flat.dtype)
         dist.all_reduce(flat)
         total, *rest = flat[body:].tolist()
         if total:
             _copy_back(flat, tensors, rest[: len(moved)], total)
-        merge_integer_buffers(self.model)
-        return unpack(rest[len(moved) :], self.ranks)
+        self._merge_counters(rest[len(moved) : len(moved + counted)])
+        return unpack(rest[len(moved + counted) :], self.ranks)
 
     @torch.no_grad()
     def merge_buffers(self) -> None:
         """Average the float buffers over the ranks (BatchNorm statistics drift apart between synchronous steps)."""
+        if self.ranks == 1:
+            return
+        moved, counted = self.buffers.moved(), self.counters.moved()
+        if not moved and not counted:
+            return
         tensors = list(self.buffers.present().values())
-        if tensors:
-            moved = self.buffers.moved()
-            body = torch.cat([tensor.reshape(-1).double() for tensor in tensors])
-            flat = torch.cat([body, torch.tensor(moved, dtype=body.dtype, device=body.device)])
-            dist.all_reduce(flat)
-            _copy_back(flat, tensors, flat[body.numel() :].tolist(), self.ranks)
-        merge_integer_buffers(self.model)
+        device = next(self.model.buffers()).device
+        told = torch.tensor([*map(float, moved + counted)], dtype=torch.float64, device=device)
+        flat = torch.cat([*(tensor.reshape(-1).double() for tensor in tensors), told])
+        dist.all_reduce(flat)
+        rest = flat[flat.numel() - told.numel() :].tolist()
+        _copy_back(flat, tensors, rest[: len(moved)], self.ranks)
+        self._merge_counters(rest[len(moved) :])
 
     def is_finite(self) -> bool:
         """Are all parameters that are trained finite, and all buffers that were when training began?"""
@@ -72,30 +79,45 @@ class Merger:
 
     def _buffer(self, tensors: list[torch.Tensor]) -> torch.Tensor:
         if self.flat is None:
-            trailer = trailer_length(self.ranks) + len(self.buffers.present()) + 1
+            flags = len(self.buffers.present()) + len(self.counters.present())
+            trailer = trailer_length(self.ranks) + flags + 1
             wide = any(tensor.dtype == torch.float64 for tensor in tensors)
             dtype = torch.float64 if wide else torch.float32
             size = sum(tensor.numel() for tensor in tensors) + trailer
             self.flat = torch.empty(size, dtype=dtype, device=tensors[0].device)
         return self.flat
 
+    def _merge_counters(self, moved: Sequence[float]) -> None:
+        """Counters take the largest value of all ranks, and flags are set where any rank has set them.
 
-class FloatBuffers:
-    """The float buffers of a model, and which of them training has changed.
+        Only those that were `moved` are sent, as a type that every group can send.
+        """
+        present = self.counters.present().values()
+        tensors = [tensor for tensor, has_moved in zip(present, moved, strict=True) if has_moved]
+        if tensors:
+            flat = torch.cat([tensor.reshape(-1).long() for tensor in tensors])
+            dist.all_reduce(flat, op=dist.ReduceOp.MAX)
+            for tensor, largest in zip(tensors, torch.split(flat, [each.numel() for each in tensors]), strict=True):
+                tensor.copy_(largest.view(tensor.shape))
+
+
+class Buffers:
+    """The buffers of a model of one kind, and which of them training has changed.
 
     Many never change (a mask, a table of positions): a mean over ranks would move them by rounding. Those that are
     `unbounded` hold infinities or NaN from the start, on purpose (a mask, a running maximum).
     """
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, is_of_kind: Callable[[torch.Tensor], bool]) -> None:
         self.model = model
+        self.is_of_kind = is_of_kind
         self.start = {name: buffer.detach().clone() for name, buffer in self.present().items()}
         self.changed: set[str] = set()
         self.unbounded = {name for name, buffer in self.start.items() if not bool(torch.isfinite(buffer).all())}
 
     def present(self) -> dict[str, torch.Tensor]:
         """In an order that is alike on every rank."""
-        return {name: buffer for name, buffer in self.model.named_buffers() if buffer.is_floating_point()}
+        return {name: buffer for name, buffer in self.model.named_buffers() if self.is_of_kind(buffer)}
 
     def moved(self) -> list[bool]:
         """Which of them are not what they were at the start."""
@@ -194,11 +216,3 @@ def prime_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) ->
 def _has_state(optimizer: torch.optim.Optimizer) -> bool:
     plain = isinstance(optimizer, torch.optim.SGD) and not any(group["momentum"] for group in optimizer.param_groups)
     return not plain
-
-
-@torch.no_grad()
-def merge_integer_buffers(model: torch.nn.Module) -> None:
-    """Counters take the largest value of all ranks, and flags are set where any rank has set them."""
-    for buffer in model.buffers():
-        if not buffer.is_floating_point():
-            dist.all_reduce(buffer.view(torch.uint8) if buffer.dtype == torch.bool else buffer, op=dist.ReduceOp.MAX)

@@ -7,7 +7,7 @@ is kept but one norm a parameter and pass. Hooks are there in every tenth step o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -40,6 +40,7 @@ class WatchedStep:
 
     def __init__(self, parameters: list[nn.Parameter]) -> None:
         self.parameters = parameters
+        self.device = parameters[0].device
         self.divisor: float | None = None
         self.passes: list[tuple[float, torch.Tensor]] = []
         self.seen: dict[int, torch.Tensor] = {}
@@ -76,7 +77,7 @@ class WatchedStep:
             return NoiseSums()
         norms = [norm for _, norm in self.passes]
         if reports:
-            norms.append(_norm_of([_norm(each.grad) for each in self.parameters if each.grad is not None]))
+            norms.append(self._whole(_norm(each.grad) for each in self.parameters if each.grad is not None))
         # Read all at once: each reading waits for the device.
         squares = [norm * norm for norm in torch.stack(norms).tolist()] if norms else []
         factor = samples / weight * self.divisor**2
@@ -92,16 +93,18 @@ class WatchedStep:
         self.seen[number] = _norm(gradient)
 
     def _end_pass(self, weight: float) -> None:
-        self.passes.append((weight, _norm_of(list(self.seen.values()))))
+        self.passes.append((weight, self._whole(self.seen.values())))
         self.seen.clear()
+
+    def _whole(self, norms: Iterable[torch.Tensor]) -> torch.Tensor:
+        """The norm of all gradients together."""
+        found = list(norms)
+        return torch.linalg.vector_norm(torch.stack(found)) if found else torch.zeros((), device=self.device)
 
 
 def _norm(gradient: torch.Tensor) -> torch.Tensor:
-    """Without dimensions, in float64; nothing waits for it."""
+    """Without dimensions, in float32 at least; nothing waits for it."""
     dense = gradient.coalesce().values() if gradient.is_sparse else gradient
-    norm: torch.Tensor = torch.linalg.vector_norm(dense.detach())
-    return norm.double()
-
-
-def _norm_of(norms: list[torch.Tensor]) -> torch.Tensor:
-    return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros((), dtype=torch.float64)
+    dtype = torch.promote_types(dense.dtype, torch.float32)
+    norm: torch.Tensor = torch.linalg.vector_norm(dense.detach(), dtype=dtype)
+    return norm

@@ -22,7 +22,6 @@ def restore(
     job: Job,
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
-    device: torch.device,
     ranks: int,
     launched_at: float,
     journal: Journal | None,
@@ -32,7 +31,7 @@ def restore(
     A restart after a lost worker goes on within the same time: what went by since the checkpoint, or since the launcher
     began (`launched_at`, in seconds since 1970), is gone. A later start has what was left.
     """
-    own = load_checkpoint(job.checkpoint, job.fingerprint, device) if job.checkpoint.exists() else None
+    own = load_checkpoint(job.checkpoint, job.fingerprint) if job.checkpoint.exists() else None
     changed = _what_changed(job, own, ranks) if job.checkpoint.exists() else None
     if changed is not None and journal is not None:
         message = f"{job.branch} starts anew: the checkpoint of an earlier start is of another {changed}"
@@ -49,7 +48,7 @@ def restore(
         return _calibrated(job, progress, ranks, journal)
     progress = Progress(left_seconds=job.duration_seconds, data_version=job.source.manifest.version)
     if job.start_from is not None:
-        _start_from(job, Path(job.start_from), model, optimizer, device, progress)
+        _start_from(job, Path(job.start_from), model, optimizer, progress)
     return _calibrated(job, progress, ranks, journal)
 
 
@@ -58,10 +57,9 @@ def _start_from(
     path: Path,
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
-    device: torch.device,
     progress: Progress,
 ) -> None:
-    earlier = load_checkpoint(path, job.fingerprint, device)
+    earlier = load_checkpoint(path, job.fingerprint)
     if earlier is None:
         raise RuntimeError(f"{path} is the checkpoint of another model or optimizer")
     model.load_state_dict(earlier.model)

@@ -83,7 +83,7 @@ def run(trial: Trial) -> dict[int, float]:
     """The same in this process."""
     device = torch.device(trial.device)
     model = build_model(trial.params.model, trial.schema).to(device)
-    loss = build_loss(trial.params.model)
+    loss = build_loss(trial.params.model, device)
     cast = casting(trial.params.cluster.precision, device.type)
     least = 2 if inexact_layers(model) else 1
     features, labels = (tensor.to(device) for tensor in made_up_samples(trial.schema, max(least, *trial.sizes)))

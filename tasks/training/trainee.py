@@ -106,7 +106,7 @@ class Trainee:
         most, tries = self.micro_batch, 0
         while True:
             try:
-                return accuracy(self.model, self._validation(most), self.device, self.casting)
+                return accuracy(self.model, self._validation(most), self.casting)
             except Exception as error:  # ranks meet behind all passes: this one may begin again
                 if not is_out_of_memory(error) or most == 1:
                     raise

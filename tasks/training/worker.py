@@ -83,9 +83,7 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device, launched_at: flo
     model = build_model(job.params.model, job.source.schema).to(device)
     keep_statistics_to_a_rank(model)
     optimizer = build_optimizer(job.params.optimizer, model)
-    progress = restore(
-        job, model, optimizer, device, ranks, launched_at, Journal(Path(job.journal)) if rank == 0 else None
-    )
+    progress = restore(job, model, optimizer, ranks, launched_at, Journal(Path(job.journal)) if rank == 0 else None)
     # Ranks hold the same weights now.
     draw_anew(job.params.seed, rank, progress.earlier_steps + progress.steps)
     timer = StepTimer(job.batch.part, device)
@@ -111,7 +109,7 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device, launched_at: flo
             model,
             Team(model, rank, ranks) if ranks > 1 else None,
             optimizer,
-            build_loss(job.params.model),
+            build_loss(job.params.model, device),
             source,
             preprocessing,
             plan_of(job.batch, progress.micro_batch),

@@ -110,7 +110,7 @@ def test_ranks_start_alike_and_a_parameter_has_a_gradient_where_any_rank_has_one
 def shared_accuracy(rank: int, ranks: int, count: int) -> float:
     features, labels = samples(count)
     own = own_part(rank, ranks, count)
-    return accuracy(net(), [(features[own], labels[own])], CPU)
+    return accuracy(net(), [(features[own], labels[own])])
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -126,7 +126,7 @@ def accuracy_of_uneven_ranks(rank: int, ranks: int) -> float:
     outputs = torch.eye(3)[: 0 if rank == 0 else 3].clone()
     if rank == ranks - 1:
         outputs[0, 0] = math.nan
-    return accuracy(nn.Identity(), [(outputs, torch.arange(len(outputs)))], CPU)
+    return accuracy(nn.Identity(), [(outputs, torch.arange(len(outputs)))])
 
 
 def test_a_rank_without_a_sample_and_one_with_a_bad_output_count_for_what_they_have() -> None:
@@ -135,7 +135,7 @@ def test_a_rank_without_a_sample_and_one_with_a_bad_output_count_for_what_they_h
 
 def no_samples_at_all(rank: int, ranks: int) -> float:
     del rank, ranks
-    return accuracy(nn.Identity(), [], CPU)
+    return accuracy(nn.Identity(), [])
 
 
 def test_ranks_without_any_sample_have_no_accuracy() -> None:

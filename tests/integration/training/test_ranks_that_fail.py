@@ -85,7 +85,7 @@ def test_a_pause_before_a_resumed_phase_loses_a_worker_is_no_time_of_training(ru
     for restarts, launched_at in (("0", now - 3), ("1", now - 3), ("1", now - 7200)):
         os.environ[RESTARTS] = restarts
         try:
-            progress = restore(job, model, optimizer, torch.device("cpu"), 1, launched_at, None)
+            progress = restore(job, model, optimizer, 1, launched_at, None)
         finally:
             del os.environ[RESTARTS]
         left[restarts, round(now - launched_at)] = progress.left_seconds

@@ -31,34 +31,34 @@ def test_it_is_the_share_of_right_samples_over_blocks_of_any_size() -> None:
         (torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)),
         (one_hot(2, 0), torch.tensor([2, 0])),
     ]
-    assert accuracy(Echo(), blocks, CPU) == 5 / 7
+    assert accuracy(Echo(), blocks) == 5 / 7
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_outputs_that_are_not_finite_count_as_wrong(bad: float) -> None:
     outputs = one_hot(0, 0, 0)
     outputs[1, 0] = bad
-    assert accuracy(Echo(), [(outputs, torch.zeros(3, dtype=torch.int64))], CPU) == 2 / 3
+    assert accuracy(Echo(), [(outputs, torch.zeros(3, dtype=torch.int64))]) == 2 / 3
 
 
 def test_a_class_ruled_out_by_minus_infinity_is_no_fault() -> None:
     outputs = one_hot(0, 0)
     outputs[:, 2] = -math.inf
-    assert accuracy(Echo(), [(outputs, torch.zeros(2, dtype=torch.int64))], CPU) == 1.0
+    assert accuracy(Echo(), [(outputs, torch.zeros(2, dtype=torch.int64))]) == 1.0
 
 
 def test_outputs_that_are_all_bad_are_no_sample_right() -> None:
     blocks = [(torch.full((4, 3), math.nan), torch.zeros(4, dtype=torch.int64))]
-    assert accuracy(Echo(), blocks, CPU) == 0.0
+    assert accuracy(Echo(), blocks) == 0.0
 
 
 def test_without_a_sample_it_is_nan() -> None:
-    assert math.isnan(accuracy(Echo(), [], CPU))
+    assert math.isnan(accuracy(Echo(), []))
 
 
 def test_a_label_of_two_classes_and_of_one_can_be_judged() -> None:
-    assert accuracy(Echo(), [(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))], CPU) == 0.5
-    assert accuracy(Echo(), [(torch.tensor([[1.0], [1.0]]), torch.tensor([0, 0]))], CPU) == 1.0
+    assert accuracy(Echo(), [(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))]) == 0.5
+    assert accuracy(Echo(), [(torch.tensor([[1.0], [1.0]]), torch.tensor([0, 0]))]) == 1.0
 
 
 def test_the_model_is_judged_in_evaluation_mode_and_every_layer_is_put_back() -> None:
@@ -75,7 +75,7 @@ def test_the_model_is_judged_in_evaluation_mode_and_every_layer_is_put_back() ->
             return features
 
     model = Watching()
-    accuracy(model, [(one_hot(0), torch.tensor([0]))], CPU)
+    accuracy(model, [(one_hot(0), torch.tensor([0]))])
     assert seen == [False]
     assert (model.training, model.frozen.training) == (True, False)
 
@@ -83,5 +83,5 @@ def test_the_model_is_judged_in_evaluation_mode_and_every_layer_is_put_back() ->
 def test_the_modes_are_put_back_after_a_failure_too() -> None:
     model = nn.Linear(5, 3)
     with pytest.raises(RuntimeError):
-        accuracy(model, [(one_hot(0), torch.tensor([0]))], CPU)
+        accuracy(model, [(one_hot(0), torch.tensor([0]))])
     assert model.training

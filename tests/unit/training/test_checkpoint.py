@@ -17,7 +17,6 @@ from tasks.training.checkpoint import load_checkpoint, save_checkpoint
 from tasks.training.fingerprint import fingerprint, phase_fingerprint
 from tests.support.schemas import images, mixed, table
 
-CPU = torch.device("cpu")
 PROGRESS = {"steps": 3, "left_seconds": math.inf, "mode": "synchronous", "best": {"best": None}}
 
 
@@ -33,7 +32,7 @@ def trained() -> tuple[nn.Linear, torch.optim.Optimizer]:
 def test_model_optimizer_and_progress_come_back_as_they_were(tmp_path: Path) -> None:
     model, optimizer = trained()
     save_checkpoint(tmp_path / "checkpoint.pt", model, optimizer, PROGRESS, "abc", "phase")
-    found = load_checkpoint(tmp_path / "checkpoint.pt", "abc", CPU)
+    found = load_checkpoint(tmp_path / "checkpoint.pt", "abc")
     assert found is not None
     assert found.progress == PROGRESS
     other = nn.Linear(3, 2)
@@ -49,7 +48,7 @@ def test_model_optimizer_and_progress_come_back_as_they_were(tmp_path: Path) -> 
 
 def test_a_checkpoint_of_another_model_is_not_taken(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "checkpoint.pt", *trained(), PROGRESS, "abc", "phase")
-    assert load_checkpoint(tmp_path / "checkpoint.pt", "abd", CPU) is None
+    assert load_checkpoint(tmp_path / "checkpoint.pt", "abd") is None
 
 
 @pytest.mark.parametrize("content", [b"", b"half of a", pickle.dumps({"fingerprint": "abc"}), None])
@@ -59,7 +58,7 @@ def test_a_file_that_is_no_checkpoint_is_not_taken(tmp_path: Path, content: byte
         save_checkpoint(path, *trained(), PROGRESS, "abc", "phase")
         content = path.read_bytes()[:-100]
     path.write_bytes(content)
-    assert load_checkpoint(path, "abc", CPU) is None
+    assert load_checkpoint(path, "abc") is None
 
 
 def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
@@ -70,7 +69,7 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
             return Path.touch, (witness,)
 
     torch.save({"fingerprint": "abc", "model": Trap()}, tmp_path / "checkpoint.pt")
-    assert load_checkpoint(tmp_path / "checkpoint.pt", "abc", CPU) is None
+    assert load_checkpoint(tmp_path / "checkpoint.pt", "abc") is None
     assert not witness.exists()
 
 

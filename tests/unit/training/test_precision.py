@@ -17,7 +17,7 @@ from tasks.training.trainee import Trainee
 from tasks.training.update import UpdateRule
 from tests.support.factories import FormatSeen
 from tests.support.schemas import images
-from tests.support.trainees import CPU, plan_of, samples_of, take_steps, trainee_of
+from tests.support.trainees import plan_of, samples_of, take_steps, trainee_of
 
 HALVES: tuple[PrecisionName, ...] = ("bfloat16", "float16")
 FORMATS: dict[PrecisionName, torch.dtype] = {
@@ -86,7 +86,7 @@ def test_the_noise_of_gradients_is_that_of_the_unscaled_ones(precision: Precisio
 
 def test_evaluation_is_in_the_format_and_no_more() -> None:
     model = Watched()
-    accuracy(model, [(torch.ones(2, 5), torch.zeros(2, dtype=torch.int64))], CPU, casting("bfloat16", "cpu"))
+    accuracy(model, [(torch.ones(2, 5), torch.zeros(2, dtype=torch.int64))], casting("bfloat16", "cpu"))
     assert model.seen == {torch.bfloat16}
     assert model(torch.ones(2, 5)).dtype == torch.float32
 
