@@ -27,7 +27,14 @@ from tasks.training.precision import PrecisionName, casting
 from tasks.training.recording import Recording, Segment, record_step
 from tasks.training.replay import NotAlikeError, Replay, are_alike
 from tasks.training.step import Loss, inexact_layers
-from tasks.training.subject import Build, copies_of, untouched_surroundings, update_as_on_cuda, without_collection
+from tasks.training.subject import (
+    Build,
+    copies_of,
+    fake_loss,
+    untouched_surroundings,
+    update_as_on_cuda,
+    without_collection,
+)
 from tasks.training.twins import has_twin_passes, laid_apart
 from tasks.training.workspaces import Unseen
 
@@ -228,7 +235,9 @@ class StepMemory:
                 return self.make_batch(samples)
 
         cast = casting(self.precision, device.type)
-        return partial(record_step, model, optimizer, self.loss, make_batch, workers=self.workers, casting=cast)
+        return partial(
+            record_step, model, optimizer, fake_loss(self.loss, device), make_batch, workers=self.workers, casting=cast
+        )
 
     def _fake_subject(self) -> tuple[nn.Module, torch.optim.Optimizer, torch.device]:
         """A fake model and its optimizer, on the device if fake tensors can be there, else on the CPU."""

@@ -15,6 +15,8 @@ from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeCopyMode, unset_fake_temporarily
 from torch.optim import Optimizer
 
+from tasks.training.denominators import Loss
+
 # Makes a model on torch's default device, and its optimizer.
 Build = Callable[[], tuple[nn.Module, Optimizer]]
 
@@ -31,6 +33,16 @@ def copies_of(model: nn.Module, optimizer: Optimizer) -> Build:
         return copied, its
 
     return build
+
+
+def fake_loss(loss: Loss, device: torch.device) -> Loss:
+    """The loss as it is under fake tensors on a device: what it holds itself is fake there too."""
+    fake = detect_fake_mode()
+    if fake is None or not isinstance(loss, nn.Module):
+        return loss
+    with unset_fake_temporarily(), FakeCopyMode(fake):
+        copied = copy.deepcopy(loss)
+    return copied.to(device)
 
 
 @contextmanager

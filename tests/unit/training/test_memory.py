@@ -111,6 +111,16 @@ def test_the_predicted_peak_is_what_the_allocator_sees(
     assert found == pytest.approx(allocated(builder(model, kind, **arguments), batch, samples, part), rel=0.03)
 
 
+def test_a_loss_with_class_weights_is_traced_as_any_other() -> None:
+    weighted = nn.CrossEntropyLoss(weight=torch.arange(1.0, 11.0))
+    memory = predictor(wide, rows, 96, ADAMW, weighted)
+    found = memory.peak_bytes(32, True)
+    assert (memory.source, memory.notes) == ("trace", [])
+    assert found == pytest.approx(allocated(builder(wide, ADAMW), rows, 32, 96, weighted), rel=0.03)
+    assert weighted.weight is not None
+    assert weighted.weight.tolist() == [*range(1, 11)]
+
+
 @pytest.mark.parametrize("kind", [SGD, ADAMW])
 @pytest.mark.parametrize(("samples", "part"), [(16, 16), (128, 128), (48, 96), (256, 256)])
 def test_a_recurrent_net_is_run_for_real_and_its_workspace_counts(
