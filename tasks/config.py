@@ -21,6 +21,8 @@ Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Closed = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Steps = Annotated[int, Field(ge=1)]
+# On a CPU any number of processes can be workers; more than this on one machine is a slip.
+MOST_WORKERS = 1024
 
 
 class Section(BaseModel):
@@ -186,7 +188,7 @@ class Cluster(Section):
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    workers: Steps = 2
+    workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = 2
     max_restarts: Annotated[int, Field(ge=0)] = 1
     update_mode: Literal["auto", "synchronous", "asynchronous"] = "auto"
     slow_step: SecondsOrAuto = "auto"

@@ -21,6 +21,8 @@ def try_model(params: Params, schema: Schema) -> None:
         model = build_model(params.model, schema)
         build_optimizer(params.optimizer, model)
         _refuse_complex(params, model)
+        _refuse_sparse(params, model)
+        _refuse_expanded(params, model)
         features = torch.zeros(samples, *schema.input_shape)
         # Some models return other things while they train.
         for mode in ("training", "evaluation"):
@@ -73,6 +75,38 @@ def _refuse_complex(params: Params, model: torch.nn.Module) -> None:
                 "ones (torch.view_as_real), or cluster.workers must be 1"
             ]
         )
+
+
+def _refuse_sparse(params: Params, model: torch.nn.Module) -> None:
+    """Most optimizers can't take the gradients of an embedding that gives sparse ones, and say so in the first step."""
+    kinds = torch.nn.Embedding, torch.nn.EmbeddingBag
+    names = [name or "it" for name, module in model.named_modules() if isinstance(module, kinds) and module.sparse]
+    if not names:
+        return
+    embedding = torch.nn.Embedding(2, 2, sparse=True)
+    optimizer = build_optimizer(params.optimizer, embedding)
+    torch.autograd.backward(embedding(torch.zeros(1, dtype=torch.int64)).sum())
+    try:
+        optimizer.step()
+    except Exception as error:  # optimizers say it in their own ways
+        raise ParameterError(
+            [
+                f"optimizer.name: {params.optimizer.name!r} can't train {names[0]} of {params.model.factory!r}, whose "
+                f"gradients are sparse: {in_one_line(error)}"
+            ]
+        ) from error
+
+
+def _refuse_expanded(params: Params, model: torch.nn.Module) -> None:
+    """Numbers that share one place in memory can't be loaded from a checkpoint."""
+    for name, tensor in model.state_dict().items():
+        if any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+            raise ParameterError(
+                [
+                    f"model.factory: {params.model.factory!r} has an expanded tensor in {name}, which a checkpoint "
+                    "can't give back; it needs memory of its own (clone it)"
+                ]
+            )
 
 
 def try_precision(params: Params, schema: Schema, device_type: str) -> None:

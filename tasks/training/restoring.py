@@ -61,7 +61,9 @@ def _start_from(
 ) -> None:
     earlier = load_checkpoint(path, job.fingerprint)
     if earlier is None:
-        raise RuntimeError(f"{path} is the checkpoint of another model or optimizer")
+        raise RuntimeError(
+            f"{path} is the checkpoint of another model, loss, optimizer, batch size, seed or data schema"
+        )
     model.load_state_dict(earlier.model)
     optimizer.load_state_dict(earlier.optimizer)
     before = Progress.from_plain(earlier.progress)
@@ -77,7 +79,7 @@ def _start_from(
 def _what_changed(job: Job, own: Checkpoint | None, ranks: int) -> str | None:
     """Why a phase can't go on with its own checkpoint; None where it can."""
     if own is None:
-        return "model, optimizer or data schema (or it can't be read)"
+        return "model, loss, optimizer, batch size, seed or data schema (or it can't be read)"
     if own.phase_fingerprint != job.phase_fingerprint:
         return f"setting of this phase ({job.branch}, batch, cluster or gradient) or start"
     if own.progress["data_version"] != job.source.manifest.version:

@@ -38,6 +38,22 @@ class Lazy(nn.Module):
         return outputs
 
 
+class Sparse(Linear):
+    """Has an embedding whose gradients are sparse."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(input_shape, classes)
+        self.names = nn.Embedding(4, 2, sparse=True)
+
+
+class Expanded(Linear):
+    """Has a buffer whose numbers are all in one place."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(input_shape, classes)
+        self.register_buffer("scale", torch.ones(1).expand(classes))
+
+
 @model_factory
 def marked(input_shape: tuple[int, ...], classes: int, **arguments: Any) -> nn.Module:
     return Linear(input_shape, classes, **arguments)

@@ -21,6 +21,7 @@ def params(factory: str = f"{HERE}:Linear", loss: str = "cross_entropy", optimiz
 def test_a_model_that_fits_the_data_passes() -> None:
     try_model(Params(), images())
     try_model(params(), table())
+    try_model(params(f"{HERE}:Sparse"), images())
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,12 @@ def test_a_model_that_fits_the_data_passes() -> None:
             params(f"{HERE}:Detached"),
             "factory: 'tests.support.factories:Detached' gives outputs that no gradient",
         ),
+        (
+            params(f"{HERE}:Sparse", optimizer="adam"),
+            "optimizer.name: 'adam' can't train names of 'tests.support.factories:Sparse', whose gradients are sparse: "
+            "RuntimeError: Adam does not support sparse gradients",
+        ),
+        (params(f"{HERE}:Expanded"), "has an expanded tensor in scale, which a checkpoint can't give back"),
         (params(f"{HERE}:Leaving"), "does not go through 'tests.support.factories:Leaving' in training: SystemExit: 5"),
         (
             params(loss=f"{HERE}:loss_without_gradient"),
