@@ -21,6 +21,7 @@ from benchmarks.updating.ranks import in_ranks
 from tasks.training.averaging import Team, Tried
 from tasks.training.batch_statistics import BatchStatistics
 from tasks.training.checkpoint import digest_of
+from tasks.training.denominators import denominators
 from tasks.training.exchange import Own
 from tasks.training.merge import Merger
 from tasks.training.step import accumulate
@@ -55,9 +56,12 @@ def measured(rank: int, ranks: int) -> dict[str, Any]:
     features = torch.randn(SAMPLES, WIDTH, device=device)
     labels = torch.randint(CLASSES, (SAMPLES,), device=device)
     model, peer = net(rank).to(device), DistributedDataParallel(net(0).to(device), device_ids=[rank])
-    optimizer, its = (torch.optim.SGD(each.parameters(), lr=LEARNING_RATE, momentum=0.9) for each in (model, peer))
+    # Its step counts lie on the CPU, the class weights of the loss on the device.
+    optimizer, its = (torch.optim.AdamW(each.parameters(), lr=LEARNING_RATE) for each in (model, peer))
+    loss = nn.CrossEntropyLoss(weight=torch.ones(CLASSES)).to(device)
     team, timer, few = Team(model, rank, ranks), StepTimer(SAMPLES, device), BatchStatistics(model)
     local_optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
+    weights = denominators(loss, labels, [SAMPLES])
     denominator = float(SAMPLES * ranks)
 
     def ours() -> None:
@@ -65,11 +69,11 @@ def measured(rank: int, ranks: int) -> dict[str, Any]:
         accumulate(
             model,
             few,
-            nn.functional.cross_entropy,
+            loss,
             features,
             labels,
             [SAMPLES],
-            [float(SAMPLES)],
+            weights,
             denominator,
             last_pass=team.last_pass,
         )
@@ -80,17 +84,18 @@ def measured(rank: int, ranks: int) -> dict[str, Any]:
         """Waits for nobody, so that the rank's own time is all there is."""
         timer.begin_step(SAMPLES)
         local_optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(nn.functional.cross_entropy(model(features), labels))
+        torch.autograd.backward(loss(model(features), labels))
         local_optimizer.step()
         timer.pause()
 
     def bare() -> None:
         its.zero_grad(set_to_none=True)
-        loss = nn.functional.cross_entropy(peer(features), labels)
-        torch.autograd.backward(loss)
-        loss.item()  # ours tells its loss too
+        value = loss(peer(features), labels)
+        torch.autograd.backward(value)
+        value.item()  # ours tells its loss too
         its.step()
 
+    merger = Merger(model, optimizer, rank, ranks)
     spent: dict[str, list[float]] = {"ours": [], "ddp": []}
     for _ in range(REPEATS + 1):
         spent["ours"].append(seconds_of(ours))
@@ -99,7 +104,6 @@ def measured(rank: int, ranks: int) -> dict[str, Any]:
     seconds["local"] = seconds_of(local)
     own = timer.seconds()
     assert own is not None
-    merger = Merger(model, optimizer, rank, ranks)
     merger.merge(Own(own, 1.0, 0.0, SAMPLES * (rank + 1), merger.is_finite(), SAMPLES, 0, 0))
     say(f"rank {rank}: {seconds}, own {own}")
     return {
@@ -125,7 +129,7 @@ def seconds_of(step: Callable[[], None]) -> float:
 def net(seed: int) -> nn.Module:
     torch.manual_seed(seed)
     hidden = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
-    return nn.Sequential(*hidden, nn.Linear(WIDTH, CLASSES))
+    return nn.Sequential(*hidden, nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, CLASSES))
 
 
 if __name__ == "__main__":
