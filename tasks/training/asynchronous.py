@@ -35,6 +35,7 @@ def asynchronous_round(
     for taken, (start, stop) in enumerate(cursor.batches(first, first + own, batch), start=1):
         features, labels = trainee.load(cursor.epoch, start, stop)
         trainee.step(features, labels, len(labels), plan.coefficient, together=False, planned=batch)
+        del features, labels  # before the next ones come
         spent = clock() - begun
         if most is None and spent > plan.window_seconds + spent / taken / 2:
             break

@@ -24,6 +24,7 @@ def try_model(params: Params, schema: Schema) -> None:
         _refuse_sparse(params, model)
         _refuse_expanded(params, model)
         features = torch.zeros(samples, *schema.input_shape)
+        shapes = _shapes(model)
         # Some models return other things while they train.
         for mode in ("training", "evaluation"):
             try:
@@ -43,6 +44,7 @@ def try_model(params: Params, schema: Schema) -> None:
                         f"must be {(samples, classes)}"
                     ]
                 )
+    _refuse_late_state(params, shapes, _shapes(model))
     try:
         labels = torch.zeros(samples, dtype=torch.int64)
         value, twice = loss(outputs, labels), loss(torch.cat([outputs, outputs]), torch.cat([labels, labels]))
@@ -67,7 +69,7 @@ def try_model(params: Params, schema: Schema) -> None:
 
 def _refuse_complex(params: Params, model: torch.nn.Module) -> None:
     """Ranks exchange real numbers only."""
-    found = [key for key, tensor in model.state_dict().items() if tensor.is_complex()]
+    found = [key for key, tensor in _state_of(model).items() if tensor.is_complex()]
     if found and params.cluster.workers > 1:
         raise ParameterError(
             [
@@ -78,7 +80,10 @@ def _refuse_complex(params: Params, model: torch.nn.Module) -> None:
 
 
 def _refuse_sparse(params: Params, model: torch.nn.Module) -> None:
-    """Most optimizers can't take the gradients of an embedding that gives sparse ones, and say so in the first step."""
+    """Most optimizers can't take the gradients of an embedding that gives sparse ones, and say so in the first step.
+
+    Others keep a sparse state, which ranks can't merge.
+    """
     kinds = torch.nn.Embedding, torch.nn.EmbeddingBag
     names = [name or "it" for name, module in model.named_modules() if isinstance(module, kinds) and module.sparse]
     if not names:
@@ -88,6 +93,9 @@ def _refuse_sparse(params: Params, model: torch.nn.Module) -> None:
     torch.autograd.backward(embedding(torch.zeros(1, dtype=torch.int64)).sum())
     try:
         optimizer.step()
+        state = [value for each in optimizer.state.values() for value in each.values()]
+        if params.cluster.workers > 1 and any(isinstance(each, torch.Tensor) and each.is_sparse for each in state):
+            raise TypeError("its state becomes sparse too, which several workers can't merge")
     except Exception as error:  # optimizers say it in their own ways
         raise ParameterError(
             [
@@ -99,7 +107,7 @@ def _refuse_sparse(params: Params, model: torch.nn.Module) -> None:
 
 def _refuse_expanded(params: Params, model: torch.nn.Module) -> None:
     """Numbers that share one place in memory can't be loaded from a checkpoint."""
-    for name, tensor in model.state_dict().items():
+    for name, tensor in _state_of(model).items():
         if any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
             raise ParameterError(
                 [
@@ -107,6 +115,27 @@ def _refuse_expanded(params: Params, model: torch.nn.Module) -> None:
                     "can't give back; it needs memory of its own (clone it)"
                 ]
             )
+
+
+def _refuse_late_state(params: Params, before: dict[str, tuple[int, ...]], after: dict[str, tuple[int, ...]]) -> None:
+    """A model that is built anew can't load what another one has made in its forward passes."""
+    late = [name for name in before | after if before.get(name) != after.get(name)]
+    if late:
+        raise ParameterError(
+            [
+                f"model.factory: {params.model.factory!r} makes {late[0]} in its forward pass, and a checkpoint "
+                "can't give it back to a new model; make it in __init__, or register it with persistent=False"
+            ]
+        )
+
+
+def _shapes(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in _state_of(model).items()}
+
+
+def _state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """What a checkpoint has of a model, without what modules add that is no tensor."""
+    return {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
 
 
 def try_precision(params: Params, schema: Schema, device_type: str) -> None:

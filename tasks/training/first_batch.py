@@ -19,6 +19,13 @@ from tasks.training.precision import Casting
 from tasks.training.step import accumulate
 
 
+def bytes_of(gradient: torch.Tensor) -> int:
+    """Of a sparse gradient too."""
+    if gradient.is_sparse:
+        return gradient._indices().nbytes + gradient._values().nbytes
+    return gradient.nbytes
+
+
 class MeasuredBatch:
     """Stands in for `accumulate` in the first steps of a process, until one has been measured.
 
@@ -96,7 +103,7 @@ class MeasuredBatch:
                 value, most = gauge.measure(partial(run, size))
                 taken.append(most)
                 total += value
-        gradients = sum(each.grad.nbytes for each in model.parameters() if each.grad is not None)
+        gradients = sum(bytes_of(each.grad) for each in model.parameters() if each.grad is not None)
         self._judge((taken[1] - gradients, taken[2] - gradients))
         assert self.refined is not None
         rest = part_sizes(own - done, self.refined.rest)

@@ -29,10 +29,10 @@ from tasks.training.replay import NotAlikeError, Replay, are_alike
 from tasks.training.step import Loss, inexact_layers
 from tasks.training.subject import (
     Build,
+    as_on_cuda,
     copies_of,
     fake_loss,
     untouched_surroundings,
-    update_as_on_cuda,
     without_collection,
 )
 from tasks.training.twins import has_twin_passes, laid_apart
@@ -72,7 +72,7 @@ class StepMemory:
         device: str = "cpu",
         precision: PrecisionName = "float32",
     ) -> None:
-        self.build = build
+        self.build = as_on_cuda(build) if device == "cuda" else build
         self.loss = loss
         self.make_batch = make_batch
         self.part = part
@@ -85,6 +85,7 @@ class StepMemory:
         # Are storages known to be what the replay takes them for? With two numbers of samples everything is a line.
         self._is_proved = False
         self._take_three = False
+        self._fakes_on_device = device != "cpu"
         # One replay a size, once what small sizes tell of large ones is known to be wrong.
         self._each: dict[int, Replay] | None = None
         self._known: dict[tuple[int, bool], Peak] = {}
@@ -166,7 +167,10 @@ class StepMemory:
             except NotAlikeError:
                 self._trace_each_from_now_on()
             except Exception as error:  # whatever fake tensors can't do; real ones will say what is really wrong
-                self._probe_from_now_on(error)
+                if self._fakes_on_device:
+                    self._fakes_on_device = False  # on the CPU they may
+                else:
+                    self._probe_from_now_on(error)
         if self._replay is None:
             with untouched_surroundings():
                 self._replay = self._probe()
@@ -234,29 +238,29 @@ class StepMemory:
             with device:
                 return self.make_batch(samples)
 
-        cast = casting(self.precision, device.type)
+        # On a CPU float16 has fewer operations than elsewhere; what is as large stands in for it.
+        stands_in = self.precision == "float16" and device.type != self.device
+        cast = casting("bfloat16" if stands_in else self.precision, device.type)
         return partial(
             record_step, model, optimizer, fake_loss(self.loss, device), make_batch, workers=self.workers, casting=cast
         )
 
     def _fake_subject(self) -> tuple[nn.Module, torch.optim.Optimizer, torch.device]:
         """A fake model and its optimizer, on the device if fake tensors can be there, else on the CPU."""
-        device, cpu = torch.device(self.device), torch.device("cpu")
-        try:
-            # It is built where it is to be: fake tensors can't be moved.
-            with device:
-                return *self.build(), device
-        except Exception:  # fake tensors on CUDA need a torch that was built for it
-            pass
+        if self._fakes_on_device:
+            try:
+                # It is built where it is to be: fake tensors can't be moved.
+                with torch.device(self.device):
+                    return *self.build(), torch.device(self.device)
+            except Exception:  # fake tensors on CUDA need a torch that was built for it
+                self._fakes_on_device = False
         try:
             model, optimizer = self.build()
         except Exception:  # a factory that looks at its own values can't be run under fake tensors, but copied
             with unset_fake_temporarily():
                 real = self.build()
             model, optimizer = copies_of(*real)()
-        if device.type == "cuda":
-            update_as_on_cuda(optimizer)
-        return model, optimizer, cpu
+        return model, optimizer, torch.device("cpu")
 
     @property
     def _is_run_here(self) -> bool:

@@ -145,15 +145,11 @@ def merged_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
 
 def _fill(flat: torch.Tensor, tensors: list[torch.Tensor], weight: float) -> None:
     """The tensors times their weight, one behind the other."""
-    if not flat.is_cpu:  # what counts there is how many operations are started
-        # Optimizers keep their step counts on the CPU.
-        torch.cat([tensor.reshape(-1).to(flat.device, flat.dtype) for tensor in tensors], out=flat)
-        flat.mul_(weight)
-        return
     offset = 0
     for tensor in tensors:
         place = flat[offset : offset + tensor.numel()].view(tensor.shape)
-        if tensor.dtype == flat.dtype:  # in one pass over the memory
+        # Optimizers keep their step counts on the CPU.
+        if (tensor.dtype, tensor.device) == (flat.dtype, flat.device):  # in one pass over the memory
             torch.mul(tensor, weight, out=place)
         else:
             place.copy_(tensor).mul_(weight)

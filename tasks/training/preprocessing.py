@@ -5,7 +5,7 @@ Mean, scale and vocabularies are those of training rows only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -105,21 +105,34 @@ def apply_to(preprocessing: Preprocessing, features: torch.Tensor, is_ours: bool
     values = features.to(torch.float32)
     mean, scale = preprocessing.constants(features.device)
     scaled = (values.sub_(mean) if is_ours or values is not features else values - mean).div_(scale)
-    # Mean and scale of a category leave its code as it is.
-    slots = [_slots(scaled[:, vocabulary.position], vocabulary) for vocabulary in preprocessing.vocabularies]
+    # Mean and scale of a category leave its code as it is; a missing one has the last slot.
+    slots = [
+        torch.nan_to_num(scaled[:, vocabulary.position], nan=len(vocabulary.values)).long()
+        for vocabulary in preprocessing.vocabularies
+    ]
     # Whole numbers are never missing.
     if features.dtype.is_floating_point:
         torch.nan_to_num_(scaled, nan=0.0, posinf=0.0, neginf=0.0)
-    parts, start = [], 0
-    for vocabulary, own in zip(preprocessing.vocabularies, slots, strict=True):
-        parts += [scaled[:, start : vocabulary.position], own]
-        start = vocabulary.position + 1
-    seen = torch.cat([*parts, scaled[:, start:]], dim=1) if parts else scaled
+    seen = _with_slots(scaled, preprocessing.vocabularies, slots) if slots else scaled
     return seen.reshape(len(scaled), *preprocessing.input_shape)
 
 
-def _slots(codes: torch.Tensor, vocabulary: Vocabulary) -> torch.Tensor:
-    """Codes (n,) as float32 (n, slots) with a single 1 in each row."""
-    last = len(vocabulary.values)
-    slots = torch.nan_to_num(codes, nan=last).long()
-    return torch.nn.functional.one_hot(slots, last + 1).to(torch.float32)
+def _with_slots(
+    scaled: torch.Tensor, vocabularies: Sequence[Vocabulary], slots: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """Numbers (n, width) with each category's column replaced by its slots, of which one is 1.
+
+    Written into place: what is made beside the result is small, since it may lie on the device.
+    """
+    widths = [len(vocabulary.values) + 1 for vocabulary in vocabularies]
+    seen = scaled.new_zeros(len(scaled), scaled.shape[1] - len(widths) + sum(widths))
+    start = column = 0
+    for vocabulary, width, own in zip(vocabularies, widths, slots, strict=True):
+        numbers = vocabulary.position - start
+        seen[:, column : column + numbers] = scaled[:, start : vocabulary.position]
+        column += numbers
+        seen[:, column : column + width].scatter_(1, own.unsqueeze(1), 1.0)
+        column += width
+        start = vocabulary.position + 1
+    seen[:, column:] = scaled[:, start:]
+    return seen

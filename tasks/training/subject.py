@@ -76,8 +76,20 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def update_as_on_cuda(optimizer: Optimizer) -> None:
-    """Have an optimizer on a CPU update all parameters at once, as it does by itself on CUDA."""
-    for group in optimizer.param_groups:
-        if "foreach" in group and group["foreach"] is None and not group.get("fused"):
-            group["foreach"] = True
+def as_on_cuda(build: Build) -> Build:
+    """Optimizers that update all parameters at once, as they do by themselves on CUDA.
+
+    They know real parameters there by their type, which fake ones don't have. What makes an optimizer ready for CUDA
+    graphs is left out: it takes no memory to speak of, and a CPU refuses it.
+    """
+
+    def built() -> tuple[nn.Module, Optimizer]:
+        model, optimizer = build()
+        for group in optimizer.param_groups:
+            if "foreach" in group and group["foreach"] is None and not group.get("fused"):
+                group["foreach"] = True
+            if group.get("capturable"):
+                group["capturable"] = False
+        return model, optimizer
+
+    return built

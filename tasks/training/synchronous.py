@@ -23,6 +23,7 @@ def synchronous_round(trainee: Trainee, cursor: Cursor, plan: RoundPlan) -> int:
         left_seconds = trainee.step(
             features, labels, sum(parts), plan.coefficient, together=True, planned=plan.parts[trainee.rank]
         )
+        del features, labels  # before the next ones come
         trainee.update.samples += sum(parts)
         cursor.advance(sum(parts))
         trainee.source.release(cursor.epoch, cursor.first_left)

@@ -54,6 +54,21 @@ class Expanded(Linear):
         self.register_buffer("scale", torch.ones(1).expand(classes))
 
 
+class Late(Linear):
+    """Makes a buffer in its first pass."""
+
+    seen: torch.Tensor | None
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(input_shape, classes)
+        self.register_buffer("seen", None)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        if self.seen is None:
+            self.seen = features.mean()
+        return super().forward(features)
+
+
 @model_factory
 def marked(input_shape: tuple[int, ...], classes: int, **arguments: Any) -> nn.Module:
     return Linear(input_shape, classes, **arguments)

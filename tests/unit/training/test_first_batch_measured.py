@@ -15,7 +15,7 @@ from tasks.decisions.first_batch import first_batch_of
 from tasks.records import FirstBatch
 from tasks.training.batch_statistics import BatchStatistics
 from tasks.training.cursor import Cursor
-from tasks.training.first_batch import MeasuredBatch
+from tasks.training.first_batch import MeasuredBatch, bytes_of
 from tasks.training.gauges import AllocatorGauge
 from tasks.training.memory import StepMemory
 from tasks.training.trainee import Trainee
@@ -211,3 +211,11 @@ def test_real_passes_take_what_a_trace_has_predicted() -> None:
     assert readings[1:] == pytest.approx(list(plan.first_batch.pass_bytes), rel=0.01)
     assert found.refined is not None
     assert found.refined.micro_batch == plan.micro_batch
+
+
+def test_a_sparse_gradient_counts_with_its_places() -> None:
+    embedding = nn.Embedding(100, 4, sparse=True)
+    torch.autograd.backward(embedding(torch.tensor([3, 5])).sum())
+    assert embedding.weight.grad is not None
+    assert bytes_of(embedding.weight.grad) == 2 * 8 + 2 * 4 * 4
+    assert bytes_of(torch.zeros(100, 4)) == 1600

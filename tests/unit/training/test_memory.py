@@ -13,6 +13,7 @@ from torch import nn
 
 from tasks.training.memory import MakeBatch, StepMemory
 from tasks.training.models import DefaultModel
+from tasks.training.precision import PrecisionName
 from tasks.training.step import Loss
 from tasks.training.subject import Build
 from tests.support.allocations import peak_allocated_bytes
@@ -392,6 +393,33 @@ def test_an_optimizer_on_cuda_updates_all_parameters_at_once_and_its_memory_is_t
     assert on_cuda.breakdown["fragmentation"] > 0
     assert "fragmentation" not in on_cpu.breakdown
     assert on_cuda.bytes == sum(on_cuda.breakdown.values())
+
+
+def test_a_recurrent_net_on_cuda_is_run_with_updates_as_there_and_in_a_format_that_a_cpu_knows() -> None:
+    """A CPU's float16 has no recurrent layers, and refuses what makes an optimizer ready for CUDA graphs."""
+
+    def deep() -> nn.Module:
+        model = Recurrent()
+        model.recurrent = nn.LSTM(32, 64, 12, batch_first=True)
+        return model
+
+    on_cpu, on_cuda = (
+        StepMemory(builder(deep, ADAMW, capturable=device == "cuda"), cross_entropy, sequences, 1, device=device)
+        for device in ("cpu", "cuda")
+    )
+    gained = on_cuda.peak(1, False).breakdown["temporaries"] - on_cpu.peak(1, False).breakdown["temporaries"]
+    assert (on_cuda.source, gained > 0.5 * sum(parameter.nbytes for parameter in deep().parameters())) == (
+        "probe",
+        True,
+    )
+    halves: tuple[PrecisionName, ...] = ("float16", "bfloat16")
+    found = {
+        StepMemory(builder(Recurrent), cross_entropy, sequences, 64, device="cuda", precision=half).peak_bytes(
+            64, False
+        )
+        for half in halves
+    }
+    assert len(found) == 1
 
 
 def test_a_norm_that_refuses_a_lone_sample_is_predicted_all_the_same() -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from tasks.training.memory import StepMemory
-from tasks.training.subject import copies_of, update_as_on_cuda
+from tasks.training.subject import as_on_cuda, copies_of
 from tests.support.zoo import ReadsAValue, convolutional, images, resnet20, rows
 
 cross_entropy = nn.functional.cross_entropy
@@ -114,11 +114,12 @@ def test_a_model_that_was_compiled_before_runs_compiled_code_afterwards() -> Non
 
 
 def test_updates_as_on_cuda_leave_what_was_asked_for() -> None:
-    parameters = [nn.Parameter(torch.zeros(2))]
+    def adamw(**asked: Any) -> dict[str, Any]:
+        parameters = [nn.Parameter(torch.zeros(2))]
+        _, optimizer = as_on_cuda(lambda: (nn.Module(), torch.optim.AdamW(parameters, **asked)))()
+        return optimizer.param_groups[0]
+
     for asked, expected in ((None, True), (False, False), (True, True)):
-        optimizer = torch.optim.AdamW(parameters, foreach=asked)
-        update_as_on_cuda(optimizer)
-        assert optimizer.param_groups[0]["foreach"] is expected
-    fused = torch.optim.AdamW(parameters, fused=True)
-    update_as_on_cuda(fused)
-    assert fused.param_groups[0]["foreach"] is None
+        assert adamw(foreach=asked)["foreach"] is expected
+    assert adamw(fused=True)["foreach"] is None
+    assert adamw(capturable=True)["capturable"] is False

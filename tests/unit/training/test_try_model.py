@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -13,9 +15,11 @@ from tests.support.schemas import images, table
 HERE = "tests.support.factories"
 
 
-def params(factory: str = f"{HERE}:Linear", loss: str = "cross_entropy", optimizer: str = "sgd") -> Params:
+def params(
+    factory: str = f"{HERE}:Linear", loss: str = "cross_entropy", optimizer: str = "sgd", **arguments: Any
+) -> Params:
     model = Model(factory=factory, loss=loss, arguments={}, allowed_packages=("tests",))
-    return Params(model=model, optimizer=Optimizer(name=optimizer))
+    return Params(model=model, optimizer=Optimizer(name=optimizer, arguments=arguments))
 
 
 def test_a_model_that_fits_the_data_passes() -> None:
@@ -41,6 +45,12 @@ def test_a_model_that_fits_the_data_passes() -> None:
             "optimizer.name: 'adam' can't train names of 'tests.support.factories:Sparse', whose gradients are sparse: "
             "RuntimeError: Adam does not support sparse gradients",
         ),
+        (
+            params(f"{HERE}:Sparse", optimizer="sgd", momentum=0.9),
+            "optimizer.name: 'sgd' can't train names of 'tests.support.factories:Sparse', whose gradients are sparse: "
+            "TypeError: its state becomes sparse too, which several workers can't merge",
+        ),
+        (params(f"{HERE}:Late"), "makes seen in its forward pass, and a checkpoint can't give it back to a new model"),
         (params(f"{HERE}:Expanded"), "has an expanded tensor in scale, which a checkpoint can't give back"),
         (params(f"{HERE}:Leaving"), "does not go through 'tests.support.factories:Leaving' in training: SystemExit: 5"),
         (
