@@ -189,7 +189,7 @@ class Cluster(Section):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = 2
-    max_restarts: Annotated[int, Field(ge=0)] = 1
+    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 1
     update_mode: Literal["auto", "synchronous", "asynchronous"] = "auto"
     slow_step: SecondsOrAuto = "auto"
     b1: Closed = 0.4

@@ -65,7 +65,8 @@ def run_branch(
     status, result, why = "KILLED", None, None
     try:
         with sampled(journal, branch), scorer_ahead(timing.duration):
-            result = run_phase(job, Path(run.root))
+            # Who comes back to a run's own folder goes on with it; `state` is there from run to run.
+            result = run_phase(job, Path(run.root), by_any_workers=run.state is None)
         status = "FINISHED"
     except Exception as error:
         status, why = "FAILED", str(error)

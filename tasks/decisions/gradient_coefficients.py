@@ -93,7 +93,9 @@ class CoefficientRule:
     ) -> Decision:
         """The coefficients of a round as a record."""
         found = self.coefficients(mode, best, b_ratio, durations_seconds)
-        seen = "no evaluation yet" if best is None else f"best accuracy {best:.4f} against target {self.target:g}"
+        seen = (
+            "no evaluation yet" if best is None else f"best smoothed accuracy {best:.4f} against target {self.target:g}"
+        )
         slowest = f"{max(durations_seconds) * 1000:.1f} ms" if durations_seconds else "not known yet"
         return Decision(
             name="gradient_coefficient",

@@ -7,6 +7,7 @@ import torch
 from tasks.config import Params
 from tasks.errors import ParameterError
 from tasks.records import Schema
+from tasks.training.denominators import denominators
 from tasks.training.factories import build_loss, build_model, build_optimizer, check_metric, in_one_line
 from tasks.training.precision import PrecisionName, casting
 
@@ -52,6 +53,16 @@ def try_model(params: Params, schema: Schema) -> None:
         raise ParameterError(
             [f"model.loss: {params.model.loss!r} does not take the outputs: {in_one_line(error)}"]
         ) from error
+    try:
+        denominators(loss, labels, [samples])
+    except Exception as error:  # a user's own function
+        raise ParameterError(
+            [f"model.loss: the denominator of {params.model.loss!r} can't be used: {in_one_line(error)}"]
+        ) from error
+    if isinstance(loss, torch.nn.Module) and any(each.requires_grad for each in loss.parameters()):
+        raise ParameterError(
+            [f"model.loss: {params.model.loss!r} has parameters of its own, which nothing trains; a model may"]
+        )
     if not isinstance(value, torch.Tensor) or value.dim() != 0:
         raise ParameterError([f"model.loss: {params.model.loss!r} must return one number, the mean over the samples"])
     if not torch.allclose(value, twice, rtol=1e-4, equal_nan=True):

@@ -44,6 +44,10 @@ class MeasuredBatch:
         self.begun = False
         self.refined: Refined | None = None
 
+    def anew(self) -> MeasuredBatch:
+        """For another process, or what is to be as in one."""
+        return MeasuredBatch(self.plan, self.make_gauge, self.limit_bytes, self.say)
+
     def accumulate(
         self,
         model: nn.Module,

@@ -41,6 +41,14 @@ class Job:
     device_lock: str
     replay: str | None = None
 
+    def is_of_the_same(self, other: Job) -> bool:
+        """Would a checkpoint of the other be gone on with, if it was not over?"""
+        return (self.fingerprint, self.phase_fingerprint, self.source.manifest.version) == (
+            other.fingerprint,
+            other.phase_fingerprint,
+            other.source.manifest.version,
+        )
+
     @property
     def file(self) -> Path:
         return Path(self.folder) / "job.json"

@@ -162,6 +162,7 @@ class Replayer:
     def __init__(self, rounds: Sequence[Round], job: Job, trainee: Trainee) -> None:
         self.rounds = {each.number: each for each in rounds}
         self.job, self.trainee = job, trainee
+        self.first_batch = trainee.first_batch
         self.decision: Decision | None = None
         for each in rounds:
             if len(each.parts) != trainee.ranks:
@@ -182,6 +183,8 @@ class Replayer:
         found = self.rounds[progress.rounds]
         if found.is_first:
             draw_anew(self.job.params.seed, self.trainee.rank, progress.earlier_steps + progress.steps)
+            if self.first_batch is not None and found.micro_batch == self.job.batch.micro_batch:
+                self.trainee.first_batch = self.first_batch.anew()
         if found.micro_batch != progress.micro_batch:
             self.trainee.plan = plan_of(self.trainee.plan, found.micro_batch)
             self.trainee.micro_batch = progress.micro_batch = found.micro_batch

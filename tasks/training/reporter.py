@@ -21,14 +21,15 @@ PROGRESS_SECONDS = 0.5
 class Reporter:
     """Collects the losses and speeds between two evaluations. On ranks other than 0 it writes nothing."""
 
-    def __init__(self, job: Job, rank: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, job: Job, rank: int, clock: Callable[[], float] = time.monotonic, samples: int = 0) -> None:
+        """`samples` are those that the phase had taken before this process."""
         self.job = job
         self.journal = Journal(Path(job.journal)) if rank == 0 else None
         self.clock = clock
         self.shown_at = float("-inf")
         self.loss_sum = 0.0
         self.loss_samples = 0
-        self.samples_before = 0
+        self.samples_before = samples
         self.since = clock()
         self.skipping_said = False
         self.not_finite: set[int] = set()
@@ -89,14 +90,14 @@ class Reporter:
     ) -> None:
         """An evaluation is over; `decision` is the last choice of the mode (None before the first round)."""
         samples, seconds = progress.samples - self.samples_before, self.clock() - self.since
-        loss = self.loss_sum / self.loss_samples if self.loss_samples else float("nan")
+        loss = {"loss": self.loss_sum / self.loss_samples} if self.loss_samples else {}
         self.loss_sum, self.loss_samples = 0.0, 0
         self.samples_before, self.since = progress.samples, self.clock()
         if self.journal is None:
             return
         values: dict[str, float] = {"accuracy": progress.accuracy if progress.accuracy is not None else float("nan")}
         if samples:
-            values |= {"loss": loss, "samples_per_second": samples / max(seconds, 1e-9)}
+            values |= loss | {"samples_per_second": samples / max(seconds, 1e-9)}
         if progress.noise_scale is not None:
             values["noise_scale"] = progress.noise_scale
         self.journal.write(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -13,9 +12,7 @@ from tasks.training.calibration import CALIBRATED_AGAIN, calibrate_for
 from tasks.training.checkpoint import Checkpoint, load_checkpoint
 from tasks.training.job import Job
 from tasks.training.progress import Progress
-
-# Set by the elastic launcher: 0 until it has started the workers again.
-RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+from tasks.training.restarts import restarts
 
 
 def restore(
@@ -40,7 +37,7 @@ def restore(
         model.load_state_dict(own.model)
         optimizer.load_state_dict(own.optimizer)
         progress = Progress.from_plain(own.progress)
-        if int(os.environ.get(RESTARTS, "0")) > 0:
+        if restarts() > 0:
             since = max(progress.saved_at_clock_seconds, launched_at)
             progress.left_seconds -= max(0.0, time.time() - since)
         if progress.workers != ranks:

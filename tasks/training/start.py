@@ -38,14 +38,17 @@ _kept = 0
 _lock = threading.Lock()
 
 
-def run_phase(job: Job, root: Path) -> PhaseResult:
+def run_phase(job: Job, root: Path, by_any_workers: bool = False) -> PhaseResult:
     """Run a phase in processes of its own and return what it left behind.
 
-    A phase whose result is there already, for the same job, is not run again. Raises `RetrainingError` with the failed
-    rank, its signal or exit code and the error's last line.
+    A phase whose result is there already, for the same job, is not run again; `by_any_workers`: nor if it was another
+    number of them, or something else that its weights don't depend on. Raises `RetrainingError` with the failed rank,
+    its signal or exit code and the error's last line.
     """
-    if job.file.exists() and job.result.exists() and read_record(job.file, Job) == job:
-        return read_record(job.result, PhaseResult)
+    if job.file.exists() and job.result.exists():
+        earlier = read_record(job.file, Job)
+        if earlier == job or (by_any_workers and job.is_of_the_same(earlier)):
+            return read_record(job.result, PhaseResult)
     job.result.unlink(missing_ok=True)
     write_record(job.file, job)
     launcher = _take_idle() or _start(root)

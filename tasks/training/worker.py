@@ -36,6 +36,7 @@ from tasks.training.preprocessing import Preprocessing
 from tasks.training.progress import Progress
 from tasks.training.recovery import PeerOutOfMemoryError
 from tasks.training.reporter import Reporter
+from tasks.training.restarts import why_started_again
 from tasks.training.restoring import restore
 from tasks.training.rounds import RoundLog, read_rounds
 from tasks.training.seeds import draw_anew, seed_everything
@@ -97,6 +98,9 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device, launched_at: flo
         (progress.epoch, progress.first_left),
         this_host(),
     )
+    why = why_started_again()
+    if why is not None and rank == 0:
+        journal.write("warning", message=f"{job.branch}: {why}")
     stalls = StallWatch(journal, job.branch, job.source.manifest, source, progress.samples)
 
     def say(message: str) -> None:
@@ -134,7 +138,7 @@ def _run(job: Job, rank: int, ranks: int, device: torch.device, launched_at: flo
             # A training that diverges at once leaves the weights that it began with.
             save()
         before = progress.steps
-        reporter = Reporter(job, rank)
+        reporter = Reporter(job, rank, samples=progress.samples)
         log = RoundLog(job.rounds, progress.rounds) if rank == 0 else None
         replay = None if job.replay is None else read_rounds(Path(job.replay))
         ended = train(job, trainee, progress, reporter, save, log=log, replay=replay)

@@ -1,4 +1,4 @@
-"""A model that draws random numbers and normalises batches; rank 1 is slow, and may be killed once."""
+"""A model that draws random numbers and may normalise batches; rank 1 is slow, and may be killed once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ STEP_SECONDS, SLOW_STEP_SECONDS = 0.005, 0.03
 
 
 class Dropping(nn.Module):
-    def __init__(self, width: int, classes: int, dies_after: float | None, folder: str) -> None:
+    def __init__(self, width: int, classes: int, dies_after: float | None, folder: str, norm: bool) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Flatten(), nn.Linear(width, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, classes)
+            nn.Flatten(),
+            nn.Linear(width, 8),
+            nn.BatchNorm1d(8) if norm else nn.ReLU(),
+            nn.Dropout(),
+            nn.Linear(8, classes),
         )
         self.mark = Path(folder) / "died"
         self.dies_after, self.begun = dies_after, time.monotonic()
@@ -44,5 +48,11 @@ class Dropping(nn.Module):
 
 
 @model_factory
-def build(input_shape: tuple[int, ...], classes: int, folder: str = ".", dies_after: float | None = None) -> nn.Module:
-    return Dropping(int(torch.tensor(input_shape).prod()), classes, dies_after, folder)
+def build(
+    input_shape: tuple[int, ...],
+    classes: int,
+    folder: str = ".",
+    dies_after: float | None = None,
+    norm: bool = True,
+) -> nn.Module:
+    return Dropping(int(torch.tensor(input_shape).prod()), classes, dies_after, folder, norm)

@@ -96,6 +96,7 @@ def test_a_learning_rate_in_exponent_form_is_a_number() -> None:
         ("cluster.b1", "0.6", "b1 = 0.6 must be below b2 = 0.6"),
         ("cluster.b2", "1.5", "less than or equal to 1"),
         ("cluster.workers", "0", "greater than or equal to 1"),
+        ("cluster.max_restarts", "99999999999999999999", "less than or equal to 1000"),
         ("cluster.workers", "1000000", "less than or equal to 1024"),
         ("cluster.device", "tpu", "'auto', 'cpu', 'cuda' or 'mps'"),
         ("cluster.update_mode", "both", "'auto', 'synchronous' or 'asynchronous'"),

@@ -19,7 +19,8 @@ from tasks.record_files import read_record
 from tasks.records import Run
 from tasks.training.factories import build_model, build_optimizer
 from tasks.training.job import Job
-from tasks.training.restoring import RESTARTS, restore
+from tasks.training.restarts import RESTARTS
+from tasks.training.restoring import restore
 from tasks.training.rounds import read_rounds
 from tests.support.coming import comes
 from tests.support.phases import events_of, params_of, train
@@ -51,6 +52,16 @@ def test_a_phase_that_has_lost_a_worker_still_ends_in_time(run: Run) -> None:
     assert rounds[-1].at - rounds[0].at < 6.3
     assert result.ended_by == "duration"
     assert 5.5 < result.seconds < 6.3
+    said = [
+        event["message"]
+        for event in events_of(run, "warning")
+        if "all go on from the last checkpoint" in event["message"]
+    ]
+    assert said == ["pretrain: a worker has failed, and all go on from the last checkpoint (it was killed)"]
+    speeds = [event["values"] for event in events_of(run, "metrics") if "samples_per_second" in event["values"]]
+    assert all(isinstance(each.get("loss", 0.0), float) for each in speeds)
+    # Rank 0 takes 8 samples in 5 ms at most, and so does rank 1 before it is slow.
+    assert max(each["samples_per_second"] for each in speeds) < 2 * 8 / 0.005
 
 
 def test_a_rank_that_is_stopped_is_noticed_after_the_time_out_and_named(run: Run) -> None:

@@ -18,12 +18,15 @@ from tests.support.phases import params_of, train
 from tests.support.repositories import make_repository, run_in, tables
 
 
-def trained(tmp_path: Path, dies_after: float | None, **cluster: Any) -> tuple[Run, Job, PhaseResult]:
+def trained(
+    tmp_path: Path, dies_after: float | None, batch: dict[str, Any] | None = None, **cluster: Any
+) -> tuple[Run, Job, PhaseResult]:
     run = run_in(make_repository(tmp_path, digits=tables(150, 90, 60)))
-    arguments = {"folder": str(tmp_path), "dies_after": dies_after}
+    arguments = {"folder": str(tmp_path), "dies_after": dies_after, "norm": batch is None}
     params = params_of(
         model={"factory": "tests.support.dropping_model:build", "arguments": arguments},
         storage={"capacity_limit": 1},
+        batch=batch or {},
         cluster={"workers": 2, **cluster},
         optimizer={
             "arguments": {"momentum": 0.9},
@@ -32,7 +35,7 @@ def trained(tmp_path: Path, dies_after: float | None, **cluster: Any) -> tuple[R
             "horizon_samples": 100_000,
             "final_factor": 0.1,
         },
-        pretrain={"duration": 2.5, "max_steps": None, "evaluate_every": 0.7},
+        pretrain={"duration": 2.5 if batch is None else 5.0, "max_steps": None, "evaluate_every": 0.7},
     )
     result = train(params, run)
     return run, read_record(run.outputs / "pretrain" / "job.json", Job), result
@@ -81,6 +84,16 @@ def test_a_replay_ends_with_the_same_weights_whatever_happened(
     assert result.weights in done.stdout
     again = read_rounds(tmp_path / "again" / "rounds.jsonl")
     assert [outline(each) for each in again] == [outline(each) for each in rounds]
+
+
+def test_a_replay_measures_first_batches_where_the_phase_did(tmp_path: Path) -> None:
+    """One a process: what a worker does first when it has taken over is in smaller passes than the rest."""
+    _, job, result = trained(tmp_path, 1.5, {"size": 128, "device_memory": "20 KiB"}, update_mode="synchronous")
+    assert job.batch.first_batch is not None
+    assert [each.is_first for each in read_rounds(job.rounds)].count(True) == 2
+    done = replayed(job, tmp_path / "again")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.weights in done.stdout
 
 
 def test_a_replay_of_other_rounds_ends_with_other_weights_and_what_it_needs_is_said(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,20 @@ def test_a_checkpoint_is_continued_by_another_number_of_ranks_in_mid_epoch(run: 
     assert [event["message"] for event in events_of(run, "note") if "starts anew" in event["message"]] == []
 
 
+def test_a_phase_of_this_run_that_is_over_stays_so_whatever_the_number_of_ranks(run: Run) -> None:
+    """A run that was interrupted in its second phase goes on with it, and its start is the same file."""
+    sections: dict[str, Any] = {"model": noting(run), "storage": {"capacity_limit": 1}}
+    first = train(params_of(cluster={"workers": 2}, **sections), run)
+    checkpoint = Path(first.checkpoint).read_bytes()
+    assert train(params_of(cluster={"workers": 3}, **sections), run) == first
+    assert Path(first.checkpoint).read_bytes() == checkpoint
+    other = train(params_of(cluster={"workers": 2}, optimizer={"learning_rate": 0.01}, **sections), run)
+    assert other.weights != first.weights
+
+
 def test_a_phase_that_is_over_is_not_continued_by_another_number_of_ranks_but_done_anew(run: Run) -> None:
+    """Where outputs stay from run to run, as DVC keeps them."""
+    run = replace(run, state=run.folder)
     sections: dict[str, Any] = {"model": noting(run), "storage": {"capacity_limit": 1}}
     train(params_of(cluster={"workers": 2}, **sections), run)
     again = train(params_of(cluster={"workers": 3}, **sections), run)

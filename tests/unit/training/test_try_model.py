@@ -50,6 +50,11 @@ def test_a_model_that_fits_the_data_passes() -> None:
             "optimizer.name: 'sgd' can't train names of 'tests.support.factories:Sparse', whose gradients are sparse: "
             "TypeError: its state becomes sparse too, which several workers can't merge",
         ),
+        (
+            params(loss=f"{HERE}:NamedDenominator"),
+            "model.loss: the denominator of 'tests.support.factories:NamedDenominator' can't be used: ValueError",
+        ),
+        (params(loss=f"{HERE}:LearningLoss"), "has parameters of its own, which nothing trains"),
         (params(f"{HERE}:Late"), "makes seen in its forward pass, and a checkpoint can't give it back to a new model"),
         (params(f"{HERE}:Expanded"), "has an expanded tensor in scale, which a checkpoint can't give back"),
         (params(f"{HERE}:Leaving"), "does not go through 'tests.support.factories:Leaving' in training: SystemExit: 5"),
